@@ -19,6 +19,8 @@ mod locks;
 pub(crate) mod metrics;
 mod openapi;
 mod pages;
+mod pulls;
+mod runs;
 mod trace;
 mod wake;
 
@@ -208,7 +210,7 @@ fn for_tasks() -> Vec<Route> {
 
 /// Returns all other routes.
 fn attended() -> Vec<Route> {
-    [for_machines(), for_drift(), for_people()].into_iter().flatten().collect()
+    [for_machines(), for_drift(), for_people(), runs::routes()].into_iter().flatten().collect()
 }
 
 /// Returns the routes whose responses are for machines.

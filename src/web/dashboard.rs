@@ -18,8 +18,8 @@ use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
-pub(super) use rows::JobRow;
-use rows::{LockRow, OwnerRow, PullRow, RowFacts};
+use rows::PullRow;
+pub(super) use rows::{JobRow, LockRow, OwnerRow, RowFacts, status_view};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -258,7 +258,7 @@ impl Dashboard {
         now: Timestamp,
     ) -> Dashboard {
         let job_row = |(job, pull): &(Job, Option<PullRequest>)| JobRow::new(job, pull.as_ref(), now);
-        let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("leading", "good") };
+        let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("ready", "good") };
         let known = RowFacts { at_work: &facts.at_work, plans: &facts.plans, waiters: &facts.waiters, now };
         Dashboard {
             role,

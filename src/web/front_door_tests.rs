@@ -175,6 +175,9 @@ fn every_route_has_its_decision_in_one_table() {
     People   GET /jobs/{id}/log
     People   GET /jobs/{id}/stream
     People   POST /freezes/lift
+    People   GET /runs
+    People   GET /runs/{id}
+    People   GET /pulls/{*pull}
     People   POST /apply/lock
     People   DELETE /apply/unlock
     People   POST /apply/unlock

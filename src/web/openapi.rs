@@ -179,7 +179,8 @@ pub(super) fn document(routes: &[Route]) -> OpenApi {
             "DELETE" => HttpMethod::Delete,
             _ => HttpMethod::Get,
         };
-        paths = paths.path(route.path, PathItem::new(method, operation(route, &mut schemas)));
+        // The router writes the rest of a path as `{*name}`.
+        paths = paths.path(route.path.replace("{*", "{"), PathItem::new(method, operation(route, &mut schemas)));
     }
     let token = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-Atlantis-Token")));
     let login = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Basic).build());

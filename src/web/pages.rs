@@ -2,6 +2,7 @@
 
 use super::answer::{Visit, typed};
 use super::assets::Assets;
+use crate::domain::command::CommandName;
 use crate::domain::duration;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{JobState, PlanRecord, ProjectState, ProjectStatus};
@@ -12,11 +13,12 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use url::form_urlencoded;
 
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const TEMPLATES: [(&str, &str); 7] = [
+const TEMPLATES: [(&str, &str); 10] = [
     ("base.html", include_str!("../../templates/pages/base.html")),
     ("dashboard.html", include_str!("../../templates/pages/dashboard.html")),
     ("host.html", include_str!("../../templates/pages/host.html")),
@@ -24,6 +26,9 @@ const TEMPLATES: [(&str, &str); 7] = [
     ("lock.html", include_str!("../../templates/pages/lock.html")),
     ("parts.html", include_str!("../../templates/pages/parts.html")),
     ("problem.html", include_str!("../../templates/pages/problem.html")),
+    ("pull.html", include_str!("../../templates/pages/pull.html")),
+    ("run.html", include_str!("../../templates/pages/run.html")),
+    ("runs.html", include_str!("../../templates/pages/runs.html")),
 ];
 
 /// The compiled templates.
@@ -53,7 +58,7 @@ impl PageTemplates {
         let Assets { style, script, icon } = &self.assets;
         let ours = |text: &str| Value::from_safe_string(text.to_owned());
         let (root, style, script, icon) = (ours(root), ours(&style.name), ours(&script.name), ours(&icon.name));
-        let site = context! { root, style, script, icon, person, may_change, version => VERSION };
+        let site = context! { here => template, root, style, script, icon, person, may_change, version => VERSION };
         Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
     }
 
@@ -124,6 +129,30 @@ pub(super) fn web_address(url: &str) -> &str {
     if url.starts_with("https://") || url.starts_with("http://") { url } else { "" }
 }
 
+/// Drops terminal escapes and characters that change the direction of text.
+pub(super) fn shown(text: &str) -> String {
+    let plain = |c: &char| {
+        !c.is_control() && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().filter(plain).collect()
+}
+
+/// Returns the address of a pull request's page, relative to `/`.
+fn pull_address(id: &PullId) -> String {
+    let full = format!("{}/{}/{}", id.repo.host, id.repo.full_name(), id.number);
+    let escaped = |part: &str| {
+        let form: String = form_urlencoded::byte_serialize(part.as_bytes()).collect();
+        // Only a query has `+` for a space.
+        form.replace('+', "%20")
+    };
+    format!("pulls/{}", full.split('/').map(escaped).collect::<Vec<_>>().join("/"))
+}
+
+/// Returns the kind of a job in words.
+pub(super) fn kind_words(kind: &str) -> String {
+    if kind == CommandName::StateRm.as_str() { "state rm".into() } else { kind.replace('_', " ") }
+}
+
 /// A pull request with its link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PullView {
@@ -131,18 +160,22 @@ pub(super) struct PullView {
     pub(super) repo: String,
     pub(super) number: u64,
     pub(super) title: String,
+    /// Its page on the host.
     pub(super) url: String,
+    /// Its page here, relative to `/`; absent for drift runs.
+    pub(super) address: Option<String>,
 }
 
 impl PullView {
     pub(super) fn new(id: &PullId, title: &str, url: &str) -> PullView {
-        let url = web_address(url).to_owned();
-        // Terminal escapes and characters that change the direction of text are dropped.
-        let plain = |c: &char| {
-            !c.is_control() && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        };
-        let title = title.chars().filter(plain).collect();
-        PullView { host: id.repo.host.clone(), repo: id.repo.full_name(), number: id.number, title, url }
+        PullView {
+            host: id.repo.host.clone(),
+            repo: id.repo.full_name(),
+            number: id.number,
+            title: shown(title),
+            url: web_address(url).to_owned(),
+            address: (!id.is_branch()).then(|| pull_address(id)),
+        }
     }
 
     /// Builds a view with title and address, if the pull request is known.
@@ -311,6 +344,7 @@ impl From<&ProjectStatus> for StatusView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::RepoId;
 
     #[test]
     fn ages_have_one_unit() {
@@ -344,6 +378,16 @@ mod tests {
         assert_eq!(short(PlanSummary { change: 3, import: 4, ..PlanSummary::default() }), "~3 ↓4");
         assert_eq!(short(PlanSummary { no_changes: true, ..PlanSummary::default() }), "no changes");
         assert_eq!(short(PlanSummary { outputs_only: true, ..PlanSummary::default() }), "outputs only");
+    }
+
+    #[test]
+    fn a_pull_request_has_an_address_whatever_its_repository_is_called() {
+        let address = |owner: &str, name: &str| {
+            let repo = RepoId { host: "dev.azure.com".into(), owner: owner.into(), name: name.into() };
+            pull_address(&PullId { repo, number: 7 })
+        };
+        assert_eq!(address("acme", "infra"), "pulls/dev.azure.com/acme/infra/7");
+        assert_eq!(address("acme/Two Words", "a+b#?%"), "pulls/dev.azure.com/acme/Two%20Words/a%2Bb%23%3F%25/7");
     }
 
     #[test]

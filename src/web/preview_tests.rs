@@ -276,26 +276,27 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     let page = dashboard(&busy_facts(), &server());
     preview("dashboard.html", &page);
     insta::assert_snapshot!(lines(&page).replace(super::pages::VERSION, "[version]"), @r##"
-    Runs and locks
-    leading version [version] 2 commands at work 2 failed
+    Overview
+    ready version [version] 2 commands at work 2 failed
     Running now 2
-    apply network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 1 min ago
-    plan network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 2 min ago
+    apply network infra/network · prod acme/infra#41 Open SSH through IAP ↗ running run · alice · 1 min ago
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP ↗ running run · alice · 2 min ago
     Locks 2
-    network infra/network · prod : its lock acme/infra#41 Open SSH through IAP applying −1 ~1 +1 alice · 2 h ago Unlock… network Its plan is dropped as well. Yes, unlock
-    infra/dns/default : its lock acme/infra#41 Open SSH through IAP plan failed alice · 2 h ago · waiting: #42 Unlock… infra/dns/default Its plan is dropped as well. Yes, unlock
+    network infra/network · prod : its lock acme/infra#41 Open SSH through IAP ↗ applying −1 ~1 +1 alice · 2 h ago Unlock… network Its plan is dropped as well. Yes, unlock
+    infra/dns/default : its lock acme/infra#41 Open SSH through IAP ↗ plan failed alice · 2 h ago · waiting: #42 Unlock… infra/dns/default Its plan is dropped as well. Yes, unlock
     Open pull requests 3
-    acme/infra#40 Split the projects alice · ssh-through-iap · draft plan failed `atlantis.yaml`, line 3: unknown key `projets`
+    acme/infra#40 Split the projects ↗ alice · ssh-through-iap · draft plan failed `atlantis.yaml`, line 3: unknown key `projets`
     no project planned
-    acme/infra#41 Open SSH through IAP alice · ssh-through-iap network infra/network · prod applying −1 ~1 +1
+    acme/infra#41 Open SSH through IAP ↗ alice · ssh-through-iap network infra/network · prod applying −1 ~1 +1
     infra/dns/default plan failed
     infra/storage/default applied
-    acme/infra#42 Move the state of the old project to the new bucket, and rename its service accounts alice · ssh-through-iap · draft infra/storage/default waits for #41
-    Last runs 4
-    plan network infra/network · prod acme/infra#41 Open SSH through IAP succeeded 1 to add, 1 to change, 1 to destroy alice · 7 min ago · took 1 min 12 s
-    plan network infra/network · prod acme/infra#41 Open SSH through IAP failed init failed: could not load the backend configuration alice · 9 min ago · took 1 min 12 s
-    pre workflow hook acme/infra#41 Open SSH through IAP succeeded alice · 30 min ago · took 1 min 12 s
-    apply network infra/network · prod acme/infra#41 Open SSH through IAP interrupted interrupted after 38 s; 2 of 5 changes were made alice · 1 h ago · took 1 min 12 s
+    acme/infra#42 Move the state of the old project to the new bucket, and rename its service accounts ↗ alice · ssh-through-iap · draft infra/storage/default waits for #41
+    Last jobs 4
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP ↗ succeeded 1 to add, 1 to change, 1 to destroy run · alice · 7 min ago · took 1 min 12 s
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP ↗ failed init failed: could not load the backend configuration run · alice · 9 min ago · took 1 min 12 s
+    pre workflow hook acme/infra#41 Open SSH through IAP ↗ succeeded run · alice · 30 min ago · took 1 min 12 s
+    apply network infra/network · prod acme/infra#41 Open SSH through IAP ↗ interrupted interrupted after 38 s; 2 of 5 changes were made run · alice · 1 h ago · took 1 min 12 s
+    All runs, with filters
     Applies
     allowed Plans can be applied on every pull request that meets its requirements.
     Stop all applies… Reason, shown to everyone who tries Yes, stop all applies
@@ -337,7 +338,7 @@ fn the_apply_lock_is_on_top_and_shows_its_reason() {
     let lock = ApplyLock { user: "bob".into(), reason: "freeze until Monday".into(), since: ago(180) };
     let page = dashboard(&DashboardData { apply_lock: Some(lock), ..busy_facts() }, &server());
     preview("stopped.html", &page);
-    assert!(words_of(&page).contains("leading version"));
+    assert!(words_of(&page).contains("ready version"));
     assert!(page.contains("href=\"#applies\">applies are stopped</a>"));
     assert!(words_of(&page).ends_with(
         "Applies stopped No plan can be applied; stopped by bob 3 h ago. Reason: freeze until Monday Allow applies again"
@@ -416,7 +417,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     preview("lock.html", &page);
     insta::assert_snapshot!(lines(&page), @r##"
     Lock of network
-    acme/infra#41 Open SSH through IAP has held this project for 2 h : no other pull request can plan or apply it.
+    acme/infra#41 Open SSH through IAP ↗ has held this project for 2 h : no other pull request can plan or apply it.
     Repository acme/infra
     Directory infra/network
     Workspace prod
@@ -451,7 +452,7 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(&commits()), Some(LOG), now));
     preview("job.html", &page);
     assert!(words_of(&page).starts_with(
-        "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP dir infra/network"
+        "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP ↗ dir infra/network"
     ));
     let commit = format!("https://github.com/acme/infra/commit/{}", done.head).replace('/', "&#x2f;");
     assert!(page.contains(&commit), "{page}");

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 31] = [
+const DECISIONS: [(&str, Open); 34] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -96,6 +96,9 @@ const DECISIONS: [(&str, Open); 31] = [
     ("GET /jobs/{id}", Open::People),
     ("GET /jobs/{id}/log", Open::People),
     ("GET /jobs/{id}/stream", Open::People),
+    ("GET /runs", Open::People),
+    ("GET /runs/{id}", Open::People),
+    ("GET /pulls/{*pull}", Open::People),
     ("GET /api/locks", Open::PeopleAndToken),
     ("GET /api/freezes", Open::PeopleAndToken),
     ("GET /openapi.json", Open::People),
@@ -120,7 +123,7 @@ fn requests() -> Vec<(Method, String, Open)> {
         let route = format!("{method} {path}");
         let decision = DECISIONS.iter().find(|(known, _)| *known == route);
         let (_, open) = decision.unwrap_or_else(|| panic!("{route} has no decision in DECISIONS"));
-        (method, route.replace("{id}", &"0".repeat(32)).replace("{name}", "x.css"), *open)
+        (method, route.replace("{id}", &"0".repeat(32)).replace("{name}", "x.css").replace("{*pull}", "h/o/r/1"), *open)
     };
     let requests: Vec<_> = routes().into_iter().map(decided).collect();
     assert_eq!(requests.len(), DECISIONS.len(), "a decision is about no route");

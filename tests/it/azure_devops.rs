@@ -262,8 +262,13 @@ fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
         let arguments = std::fs::read_to_string(ctx.tmp.join("args")).unwrap();
         assert_eq!(arguments.replace('\\', ""), "-var,x=<b> & \"c\"");
         assert_eq!(ctx.json("/api/locks").await["Locks"][0]["User"], "bob@example.com", "and not the author");
-        // Its link is a page for people.
+        // Its link is a page for people, and so is that of the pull request.
         let (_, dashboard) = ctx.request("GET", "/", &[]).await;
+        let address = dashboard.split("href=\"./pulls").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let address = address.replace("&#x2f;", "/");
+        let (status, page) = ctx.request("GET", &format!("/pulls{address}"), &[]).await;
+        assert!(address.contains("/Cloud%20Infra/live/") && status == 200, "{address}: {status} {page}");
+        assert!(page.contains("bob@example.com") && page.contains("Cloud Infra"), "{page}");
         let id = dashboard.split("lock?id=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
         let (status, page) = ctx.request("GET", &format!("/lock?id={id}"), &[]).await;
         assert!(status == 200 && page.to_lowercase().starts_with("<!doctype html"), "{status}: {page}");

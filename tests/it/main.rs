@@ -64,6 +64,7 @@ mod roles;
 mod rollout;
 mod room;
 mod rotation;
+mod runs_pages;
 mod second_host;
 mod sleep;
 mod stacked;

@@ -68,6 +68,11 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
         said.is("apply", "failure").because("requirement").has("policies have not passed");
         said.has("`gate` did not pass, and has 0 of 1 approval").has("Olga may approve");
         said.has("`atlantis approve_policies -d .`");
+        let missing = async || {
+            let (_, page) = ctx.request("GET", "/pulls/127.0.0.1/acme/infra/1", &[]).await;
+            page.split_once("Missing approvals").map(|(_, rest)| rest.contains("0 of 1 approvals"))
+        };
+        assert_eq!(missing().await, Some(true));
         let said = ctx.say_as("mallory", &pull, "atlantis approve_policies").await;
         said.is("approve_policies", "failure").because("not_permitted");
         said.has("mallory is not a policy owner of `gate`: its owners are Olga");
@@ -76,6 +81,7 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
         let said = ctx.say_as("olga", &pull, "atlantis approve_policies").await;
         said.is("approve_policies", "success").has("approved by olga").has("`atlantis apply -d .`");
         assert_eq!(sets(&said), [("gate".into(), false, 1, 1)]);
+        assert_eq!(missing().await, None);
         ctx.status(&pull, "atlantis/policy_check", "success", "1/1 projects have passed or are approved").await;
         // The approval is durable.
         ctx.server.restart().await;

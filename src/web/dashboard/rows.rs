@@ -1,15 +1,14 @@
 //! Rows of the dashboard's lists.
 
 use super::MAX_PROJECTS;
-use crate::domain::command::CommandName;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
-use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest};
+use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest, RunId};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
-use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration};
+use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration, kind_words};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -21,6 +20,7 @@ const MAX_WAITING: usize = 10;
 #[derive(Serialize)]
 pub(in crate::web) struct JobRow {
     id: JobId,
+    run: RunId,
     kind: String,
     project: Option<ProjectView>,
     pull: PullView,
@@ -35,7 +35,7 @@ pub(in crate::web) struct JobRow {
 
 /// A project lock and the status of its project.
 #[derive(Serialize)]
-pub(super) struct LockRow {
+pub(in crate::web) struct LockRow {
     key: String,
     address: String,
     project: ProjectView,
@@ -53,7 +53,7 @@ pub(super) struct LockRow {
 
 /// An owner of a project in mode `strict`.
 #[derive(Serialize)]
-pub(super) struct OwnerRow {
+pub(in crate::web) struct OwnerRow {
     project: ProjectView,
     pull: PullView,
     user: Login,
@@ -68,7 +68,7 @@ pub(super) struct OwnerRow {
 
 /// Pull requests that wait for a project, the first in line first.
 #[derive(Serialize)]
-pub(super) struct WaitingView {
+pub(in crate::web) struct WaitingView {
     pulls: Vec<PullName>,
     /// Number of further ones.
     more: usize,
@@ -84,7 +84,7 @@ impl WaitingView {
 }
 
 impl OwnerRow {
-    pub(super) fn new(owner: &ProjectOwner, executable: &str, known: &RowFacts<'_>) -> OwnerRow {
+    pub(in crate::web) fn new(owner: &ProjectOwner, executable: &str, known: &RowFacts<'_>) -> OwnerRow {
         let tone = match owner.state {
             OwnerState::Planned | OwnerState::AppliedUnmerged => "good",
             OwnerState::MergedUnapplied | OwnerState::MergedUnknown => "warn",
@@ -117,11 +117,6 @@ pub(super) struct PullRow {
     more: usize,
 }
 
-/// Returns the kind of a job in words.
-fn kind_words(kind: &str) -> String {
-    if kind == CommandName::StateRm.as_str() { "state rm".into() } else { kind.replace('_', " ") }
-}
-
 /// Returns the mark of a project with a running job.
 fn busy(job: &Job) -> StatusMark {
     let word = match job.kind.as_str() {
@@ -133,18 +128,18 @@ fn busy(job: &Job) -> StatusMark {
 }
 
 /// Facts for rows besides their records.
-pub(super) struct RowFacts<'a> {
+pub(in crate::web) struct RowFacts<'a> {
     /// Running jobs.
-    pub(super) at_work: &'a [Job],
+    pub(in crate::web) at_work: &'a [Job],
     /// Plans with a limited time to apply them, by pull request.
-    pub(super) plans: &'a HashMap<PullId, Vec<PlanRecord>>,
+    pub(in crate::web) plans: &'a HashMap<PullId, Vec<PlanRecord>>,
     /// Pull requests that wait for projects, oldest first.
-    pub(super) waiters: &'a [WaitingPull],
-    pub(super) now: Timestamp,
+    pub(in crate::web) waiters: &'a [WaitingPull],
+    pub(in crate::web) now: Timestamp,
 }
 
 /// Returns the status of a project of this pull request; a running job takes precedence over the last result.
-fn status_view(status: &ProjectStatus, pull: &PullId, known: &RowFacts<'_>) -> StatusView {
+pub(in crate::web) fn status_view(status: &ProjectStatus, pull: &PullId, known: &RowFacts<'_>) -> StatusView {
     let RowFacts { at_work, plans, now, .. } = *known;
     let of_pull = plans.get(pull).map(Vec::as_slice).unwrap_or_default();
     let mut view = StatusView::from(status).with_limit(status, of_pull, now);
@@ -160,6 +155,7 @@ impl JobRow {
     pub(in crate::web) fn new(job: &Job, pull: Option<&PullRequest>, now: Timestamp) -> JobRow {
         JobRow {
             id: job.id.clone(),
+            run: job.run.clone(),
             kind: kind_words(&job.kind),
             project: job.project.as_ref().map(ProjectView::from),
             pull: PullView::find(&job.pull, pull),
@@ -174,7 +170,7 @@ impl JobRow {
 }
 
 impl LockRow {
-    pub(super) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, known: &RowFacts<'_>) -> LockRow {
+    pub(in crate::web) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, known: &RowFacts<'_>) -> LockRow {
         let status = status.map(|status| status_view(status, &lock.holder.pull, known));
         let key = lock.id();
         LockRow {

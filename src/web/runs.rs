@@ -1,0 +1,252 @@
+//! `/runs`: the list of runs with its filters. `/runs/{id}`: one run with its results and jobs.
+
+mod query;
+mod results;
+
+use super::answer::{HttpProblem, Visit};
+use super::dashboard::JobRow;
+use super::openapi::about;
+use super::pages::{PullView, StatusMark, When, duration, shown, web_address};
+use super::{Route, Site, Who, pulls, route};
+use crate::domain::command::{CommandName, Trigger};
+use crate::domain::state::Job;
+use crate::domain::{CommitAddress, JobId, Login, RepoId, RunId};
+use crate::store::{ListedRun, RunCursor, RunResult, RunsFound};
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::{Method, StatusCode, Uri};
+use jiff::Timestamp;
+pub(super) use query::RunQuery;
+pub(super) use results::{MarkedPolicySet, RunOutcome};
+use results::{ResultRow, labels};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Number of runs on one page.
+const ROWS: usize = 50;
+
+/// Maximum number of jobs, and of results, on the page of a run.
+const MAX_JOBS: usize = 200;
+
+/// Maximum number of named projects of a run in a list.
+const MAX_NAMED: usize = 3;
+
+/// Returns the routes of the pages with a history.
+pub(super) fn routes() -> Vec<Route> {
+    use Who::People;
+    let run = about("The page of a run, with its results and jobs.").part("id", "The run's id.").problems(&[404]);
+    let runs = about("The list of runs, newest first.")
+        .optional_query("repository", "owner/name, or host/owner/name.")
+        .optional_query("pull", "Number of the pull request.")
+        .optional_query("project", "Directory, name, directory/workspace or directory/workspace/name.")
+        .optional_query("person", "Who asked.")
+        .optional_query("command", "The command.")
+        .optional_query("result", "running, succeeded, failed, locked or stopped.")
+        .optional_query("after", "Cursor of the page of older runs.")
+        .optional_query("before", "Cursor of the page of newer runs.")
+        .problems(&[400]);
+    let pull = about("The page of a pull request: projects, locks, approvals and runs.");
+    let pull = pull.part("pull", "host/owner/name/number, each part escaped.").problems(&[404]);
+    vec![
+        route(Method::GET, "/runs", People, list, runs.page()),
+        route(Method::GET, "/runs/{id}", People, page, run.page()),
+        route(Method::GET, "/pulls/{*pull}", People, pulls::page, pull.page()),
+    ]
+}
+
+/// A run in a list.
+#[derive(Serialize)]
+pub(super) struct RunRow {
+    id: RunId,
+    typed: String,
+    cause: &'static str,
+    pull: PullView,
+    user: Login,
+    mark: StatusMark,
+    /// Names of the first projects.
+    projects: Vec<String>,
+    /// Number of further ones.
+    more: usize,
+    fault: Option<String>,
+    commit: String,
+    started: When,
+    took: Option<String>,
+}
+
+/// The page of the list.
+#[derive(Serialize)]
+struct RunList {
+    rows: Vec<RunRow>,
+    query: RunQuery,
+    /// True if the query has a filter.
+    filtered: bool,
+    commands: Vec<&'static str>,
+    results: Vec<&'static str>,
+    /// Names of hosts and repositories that are served, for the form.
+    repositories: Vec<String>,
+    newer: Option<String>,
+    older: Option<String>,
+}
+
+/// The page of a run.
+#[derive(Serialize)]
+struct RunPage {
+    run: RunRow,
+    commit_address: Option<String>,
+    finished: Option<When>,
+    results: Vec<ResultRow>,
+    /// Number of results that are not shown.
+    more_results: usize,
+    jobs: Vec<JobRow>,
+    /// True if there are more jobs.
+    more_jobs: bool,
+    before: Option<RunId>,
+    after: Option<RunId>,
+    /// Filter of the list with the runs of the pull request.
+    of_pull: String,
+}
+
+impl From<RunResult> for StatusMark {
+    fn from(result: RunResult) -> StatusMark {
+        let tone = match result {
+            RunResult::Running => "busy",
+            RunResult::Succeeded => "good",
+            RunResult::Failed => "bad",
+            RunResult::Locked | RunResult::Stopped => "warn",
+        };
+        StatusMark::new(result.as_str(), tone)
+    }
+}
+
+/// Returns the cause of a command, after the person's name.
+fn cause_words(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Autoplan => "autoplan",
+        Trigger::Comment => "comment",
+        Trigger::Api => "API",
+        Trigger::Replan => "planned again by the server",
+        Trigger::Merge => "after the merge",
+        Trigger::Drift => "drift run",
+    }
+}
+
+impl RunRow {
+    pub(super) fn new(listed: &ListedRun, now: Timestamp) -> RunRow {
+        let run = &listed.run;
+        let (projects, more) = labels(run, MAX_NAMED);
+        let typed = if run.typed.is_empty() { run.command.spoken() } else { run.typed.as_str() };
+        RunRow {
+            id: run.id.clone(),
+            typed: shown(typed),
+            cause: cause_words(run.trigger),
+            pull: PullView::find(&run.pull, listed.pull.as_ref()),
+            user: run.user.clone(),
+            mark: StatusMark::from(listed.result),
+            projects,
+            more,
+            fault: run.fault.as_deref().map(shown),
+            commit: run.head.short().to_owned(),
+            started: When::new(run.started, now),
+            took: run.finished.map(|end| duration(run.started, end)),
+        }
+    }
+}
+
+impl RunList {
+    fn new(found: &RunsFound, query: &RunQuery, served: &[RepoId], now: Timestamp) -> RunList {
+        RunList {
+            rows: found.rows.iter().map(|listed| RunRow::new(listed, now)).collect(),
+            filtered: query.has_filter(),
+            commands: CommandName::ALL.iter().map(|name| name.as_str()).collect(),
+            results: RunResult::ALL.iter().map(|result| result.as_str()).collect(),
+            repositories: served.iter().take(query::MAX_OFFERED).map(RepoId::to_string).collect(),
+            newer: found.newer.map(|cursor| query.address(cursor)),
+            older: found.older.map(|cursor| query.address(cursor)),
+            query: query.clone(),
+        }
+    }
+}
+
+/// Serves the list.
+pub(super) async fn list(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    uri: Uri,
+) -> Result<Response, HttpProblem> {
+    let services = site.services()?;
+    let asked = RunQuery::parse(uri.query().unwrap_or_default());
+    let query = asked.map_err(|why| HttpProblem::new(StatusCode::BAD_REQUEST, "This filter cannot be used", why))?;
+    let asked = query.clone();
+    let found = services.store.read(move |view| {
+        let served = view.served_repos()?;
+        let filter = match asked.filter(&served) {
+            Ok(filter) => filter,
+            Err(why) => return Ok(Err(why)),
+        };
+        Ok(Ok((view.list_runs(&filter, asked.cursor, ROWS)?, served)))
+    });
+    let (found, served) =
+        found.await?.map_err(|why| HttpProblem::new(StatusCode::BAD_REQUEST, "This filter cannot be used", why))?;
+    Ok(site.pages.page("runs.html", &visit, &RunList::new(&found, &query, &served, Timestamp::now()))?)
+}
+
+/// What the state has of a run.
+struct RunRecords {
+    listed: ListedRun,
+    jobs: Vec<Job>,
+    before: Option<RunId>,
+    after: Option<RunId>,
+}
+
+impl RunPage {
+    fn new(
+        records: &RunRecords,
+        executable: &str,
+        commits: Option<&CommitAddress>,
+        now: Timestamp,
+    ) -> anyhow::Result<RunPage> {
+        let RunRecords { listed, jobs, before, after } = records;
+        let run = &listed.run;
+        let outcomes = RunOutcome::all(run, MAX_JOBS)?;
+        let job_of = |outcome: &RunOutcome| -> Option<JobId> {
+            jobs.iter().find(|job| outcome.is_of(job)).map(|job| job.id.clone())
+        };
+        Ok(RunPage {
+            run: RunRow::new(listed, now),
+            commit_address: commits
+                .and_then(|commits| commits.url_of(&run.pull.repo, &run.head))
+                .map(|page| web_address(&page).to_owned()),
+            finished: run.finished.map(|end| When::new(end, now)),
+            results: outcomes.iter().map(|outcome| ResultRow::new(outcome, job_of(outcome), executable)).collect(),
+            more_results: run.results.len().saturating_sub(MAX_JOBS),
+            jobs: jobs.iter().take(MAX_JOBS).map(|job| JobRow::new(job, listed.pull.as_ref(), now)).collect(),
+            more_jobs: jobs.len() > MAX_JOBS,
+            before: before.clone(),
+            after: after.clone(),
+            of_pull: RunQuery::of_pull(&run.pull).address(RunCursor::Newest),
+        })
+    }
+}
+
+/// Serves the page of a run.
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    Path(id): Path<String>,
+) -> Result<Response, HttpProblem> {
+    let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
+    let id = RunId::parse(&id).ok_or_else(none)?;
+    let services = site.services()?;
+    let found = services.store.read(move |view| {
+        let Some(listed) = view.run_with_result(&id)? else { return Ok(None) };
+        let jobs = view.first_jobs_of(&id, MAX_JOBS + 1)?;
+        let (before, after) = (view.run_before(&listed.run)?, view.run_after(&listed.run)?);
+        Ok(Some(RunRecords { listed, jobs, before, after }))
+    });
+    let records = found.await?.ok_or_else(none)?;
+    let host = records.listed.run.pull.repo.host.to_ascii_lowercase();
+    let commits = site.state.commit_addresses.get(&host);
+    let view = RunPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
+    Ok(site.pages.page("run.html", &visit, &view)?)
+}
