@@ -44,7 +44,8 @@ async function findings(page) {
 }
 
 test("each page has no accessibility finding, no error and no sideways scrolling, at each width and in each scheme", async () => {
-  const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, paths.running, "/no-such-page"];
+  const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, paths.running, "/runs",
+    "/runs?person=nobody", paths.run, paths.pull, "/no-such-page"];
   const theirs = ["/", "/deliveries", `/${REPO}`, `/${REPO}/new`, `/${REPO}/file?path=README.md`, `/${REPO}/pull/1`, paths.commit];
   const urls = [...ours.map((path) => sandbox.server + path), ...theirs.map((path) => sandbox.forge + path)];
   const wrong = [];
@@ -135,6 +136,13 @@ test("without JavaScript the pages say the same and do the same", async () => {
   await page.getByText("Applies are stopped until somebody allows them again.").waitFor();
   await page.getByRole("button", { name: "Allow applies again" }).click();
   await page.getByText("Applies are allowed again.").waitFor();
+  await page.getByRole("link", { name: "Runs", exact: true }).click();
+  await page.getByLabel("Command").selectOption("apply");
+  await page.getByRole("button", { name: "Filter" }).click();
+  await page.waitForURL(/\/runs\?.*command=apply/);
+  for (const run of await page.locator(".row .what").allInnerTexts()) assert.match(run, /^apply/);
+  await page.locator(".row .what a").first().click();
+  await page.getByRole("heading", { name: /^apply/ }).waitFor();
   await page.goto(sandbox.server + paths.running);
   await page.getByText("running; reload for more").waitFor();
   assert.ok((await page.locator("#log .l").count()) > 0);

@@ -113,6 +113,11 @@ export class Sandbox {
     const lock = /href="\.\/(lock\?id=[^"]+)"/.exec(dashboard)[1].replaceAll("&amp;", "&");
     const ended = /href="\.\/jobs\/([0-9a-f]{32})">plan</.exec(dashboard)[1];
     const commit = /\/commit\/[0-9a-f]{40}/.exec(await this.text(`${this.forge}/${REPO}/pull/1`))[0];
-    return { number, running, lock: `/${lock}`, ended: `/jobs/${ended}`, commit: `/${REPO}${commit}` };
+    const runs = (await this.text(this.server + "/runs")).replaceAll("&#x2f;", "/");
+    const run = /href="\.\/(runs\/[0-9a-f]{32})"/.exec(runs)[1];
+    const pull = /href="\.\/(pulls\/[^"]+)"/.exec(runs)[1];
+    return {
+      number, running, lock: `/${lock}`, ended: `/jobs/${ended}`, commit: `/${REPO}${commit}`, run: `/${run}`, pull: `/${pull}`,
+    };
   }
 }
