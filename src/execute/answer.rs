@@ -4,7 +4,7 @@ use super::command_run::CommandRun;
 use super::ids::random_bits;
 use super::policies::CheckedPlans;
 use super::status_update::StatusUpdate;
-use crate::domain::outcome::{Fault, JobOutcome};
+use crate::domain::outcome::{Fault, JobOutcome, Reason, RunEnd};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::Delivery;
 use crate::domain::{PullId, RunId};
@@ -58,6 +58,20 @@ impl CommandAnswer {
         match &self.body {
             Some(ReplyBody::Results(results)) => &results.outcomes,
             _ => &[],
+        }
+    }
+
+    /// Returns the end of a run with this answer.
+    pub(super) fn end(&self) -> RunEnd {
+        match (&self.body, &self.statuses) {
+            (Some(ReplyBody::CommandError(fault)), _) if fault.reason == Reason::Cancelled => RunEnd::Stopped,
+            (Some(ReplyBody::CommandError(_) | ReplyBody::Message(Message::ApplyDisabled { .. })), _)
+            | (_, StatusUpdate::Failed(_)) => RunEnd::Failed,
+            (Some(ReplyBody::Message(Message::NotLocked { .. })), _) => RunEnd::Locked,
+            _ => {
+                let checked = self.policies.iter().flat_map(|checked| &checked.outcomes);
+                RunEnd::of(self.outcomes().iter().chain(checked))
+            }
         }
     }
 

@@ -46,7 +46,8 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
         id: RunId::from_bits(random_bits()),
         pull: pull.id.clone(),
         command: command.name,
-        typed: wording::typed(command),
+        // Nobody has typed the command of a drift run.
+        typed: if command.trigger == Trigger::Drift { String::new() } else { wording::typed(command) },
         trigger: command.trigger,
         user: command.user.clone(),
         head: pull.head.commit.clone(),
@@ -55,6 +56,7 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
         started: Timestamp::now(),
         finished: None,
         answered: false,
+        end: None,
         fault: None,
         results: Vec::new(),
         automerge: None,

@@ -19,6 +19,7 @@ use super::{hooks, make_room, recorder};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold, Remediation};
+use crate::domain::outcome::RunEnd;
 use crate::domain::state::Run;
 use crate::domain::{Base, CommitSha, Head, Login, ProjectId, PullId, PullRequest, PullState, RepoId};
 use crate::schedule::Schedule;
@@ -119,7 +120,9 @@ async fn run(
     let ending = remedy.as_ref().filter(|remedy| !remedy.has_left());
     let remediation = ending.map(|remedy| remedy.ended(ctx, &found));
     let ends_applies = ending.and_then(|remedy| remedy.applies.as_ref()).map(end_of_run);
-    let run = Run { finished: Some(Timestamp::now()), answered: found.is_ok(), ..work.run.clone() };
+    let fault = found.as_ref().err().map(|refused| ctx.redactor.redact(&refused.describe()));
+    let (finished, answered, end) = (Some(Timestamp::now()), found.is_ok(), end_of_plans(&found));
+    let run = Run { finished, answered, end, fault, ..work.run.clone() };
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
     let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
     let told: Vec<_> = told.collect();
@@ -134,6 +137,16 @@ async fn run(
     })
     .await?;
     Ok((found?, remediation))
+}
+
+/// Returns the end of the run of the plans; `None` if it was stopped.
+fn end_of_plans(found: &Result<DriftDetection, RequestRefused>) -> Option<RunEnd> {
+    let has_failed = match found {
+        Ok(found) => found.projects.iter().any(|(row, _)| plans::is_error(row)),
+        Err(RequestRefused::Stopped) => return None,
+        Err(_) => true,
+    };
+    Some(if has_failed { RunEnd::Failed } else { RunEnd::Succeeded })
 }
 
 /// Creates the run on the commit to plan. Records nothing yet.

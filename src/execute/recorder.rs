@@ -302,7 +302,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let executable = &ctx.rendering.executable;
     run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
     let (automerger, mut merging) = (Automerger::new(ctx), answer.outcomes().to_vec());
-    run.fault = answer.fault();
+    (run.fault, run.end) = (answer.fault(), Some(answer.end()));
     let (follows, next) = (answer.follows.clone(), answer.follows);
     let mut comments = answer.body.map(|body| ctx.comments(&work.reply(body))).unwrap_or_default();
     let mut policy_status = None;

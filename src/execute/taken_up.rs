@@ -158,21 +158,15 @@ async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: Mis
         true => of_drift_run.to_owned(),
         false => format!("`{}`", command_for(&ctx.rendering.executable, CommandName::Plan, &project, &[])),
     };
-    let (reason, message) = match why {
-        MissingSpec::NotStarted => (
-            Reason::Internal,
-            format!(
-                "The server ended before the executor had the `{verb}`, so nothing was run. Its plan is used up: {} makes a new one",
-                plan("another remediation")
-            ),
+    let message = match why {
+        MissingSpec::NotStarted => format!(
+            "The server ended before the executor had the `{verb}`, so nothing was run. Its plan is used up: {} makes a new one",
+            plan("another remediation")
         ),
-        MissingSpec::Unusable => (
-            Reason::Interrupted,
-            format!(
-                "The `{verb}` went on at its executor, and this server cannot read how it ended. What was changed is changed; {} shows what \
-                 is left",
-                plan("a new detection")
-            ),
+        MissingSpec::Unusable => format!(
+            "The `{verb}` went on at its executor, and this server cannot read how it ended. What was changed is changed; {} shows what is \
+             left",
+            plan("a new detection")
         ),
     };
     let outcome = JobOutcome {
@@ -182,7 +176,7 @@ async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: Mis
         millis: 0,
         tool: None,
         silenced: false,
-        outcome: Outcome::Errored(Fault { reason, message, output: String::new() }),
+        outcome: Outcome::Errored(Fault { reason: Reason::Interrupted, message, output: String::new() }),
     };
     let changed = if why == MissingSpec::Unusable { Changed::Perhaps } else { Changed::Nothing };
     recorder::end_unread(ctx, work, job, outcome.clone(), changed).await?;

@@ -197,9 +197,9 @@ pub(super) struct ProjectView {
 impl From<&ProjectId> for ProjectView {
     fn from(project: &ProjectId) -> ProjectView {
         ProjectView {
-            label: project.label(),
-            dir: project.dir.clone(),
-            workspace: project.workspace.clone(),
+            label: shown(&project.label()),
+            dir: shown(&project.dir),
+            workspace: shown(&project.workspace),
             named: project.name.is_some(),
         }
     }

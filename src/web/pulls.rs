@@ -26,7 +26,7 @@ const MAX_LISTED: usize = 200;
 const RUNS: usize = 20;
 
 /// Maximum number of results of a run in which missing approvals are looked for.
-const MAX_RESULTS: usize = 200;
+const MAX_RESULTS: usize = 1000;
 
 /// What the state has of a pull request.
 struct PullRecords {
@@ -208,25 +208,24 @@ impl WaitRow {
     }
 }
 
-/// Returns the approvals that the policy checks of a pull request lack. How many a set needs is in the result of its last check.
+/// Returns the approvals that the policy checks of a pull request lack. How many a set needs is in the result of its last check, if one of
+/// the latest runs has it.
 fn missing_approvals(records: &PullRecords) -> anyhow::Result<Vec<MissingApproval>> {
+    let runs = records.runs.iter().map(|listed| RunOutcome::all(&listed.run, MAX_RESULTS));
+    let runs: Vec<Vec<RunOutcome>> = runs.collect::<Result<_, _>>()?;
     let mut missing = Vec::new();
-    for check in records.checks.iter().filter(|check| check.sets.iter().any(|set| !set.passed)).take(MAX_LISTED) {
-        let mut last = None;
-        for listed in &records.runs {
-            let outcomes = RunOutcome::all(&listed.run, MAX_RESULTS)?.into_iter();
-            let is_of = |outcome: &RunOutcome| {
-                !outcome.policy_sets.is_empty() && outcome.project().as_ref() == Some(&check.project)
-            };
-            last = outcomes.rev().find(is_of);
-            if last.is_some() {
-                break;
-            }
-        }
-        let sets = last.map(|outcome| outcome.policy_sets).unwrap_or_default();
-        let open =
-            |set: &MarkedPolicySet| !set.is_met() && check.sets.iter().any(|one| one.name == set.name && !one.passed);
-        let sets: Vec<MarkedPolicySet> = sets.into_iter().filter(open).collect();
+    for check in records.checks.iter().take(MAX_LISTED) {
+        let is_of = |outcome: &&RunOutcome| {
+            !outcome.policy_sets.is_empty() && outcome.project().as_ref() == Some(&check.project)
+        };
+        let last = runs.iter().find_map(|outcomes| outcomes.iter().rev().find(is_of));
+        let result_of = |name: &str| last.and_then(|last| last.policy_sets.iter().find(|set| set.name == name));
+        let failed = check.sets.iter().filter(|set| !set.passed);
+        let sets = failed.filter_map(|set| match result_of(&set.name) {
+            Some(result) => (!result.is_met()).then(|| result.clone()),
+            None => Some(MarkedPolicySet { name: set.name.clone(), ..MarkedPolicySet::default() }),
+        });
+        let sets: Vec<MarkedPolicySet> = sets.collect();
         if !sets.is_empty() {
             missing.push(MissingApproval { project: ProjectView::from(&check.project), sets });
         }

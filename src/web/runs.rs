@@ -42,7 +42,7 @@ pub(super) fn routes() -> Vec<Route> {
         .optional_query("project", "Directory, name, directory/workspace or directory/workspace/name.")
         .optional_query("person", "Who asked.")
         .optional_query("command", "The command.")
-        .optional_query("result", "running, succeeded, failed, locked or stopped.")
+        .optional_query("result", "running, succeeded, failed, locked, stopped or ended.")
         .optional_query("after", "Cursor of the page of older runs.")
         .optional_query("before", "Cursor of the page of newer runs.")
         .problems(&[400]);
@@ -114,6 +114,7 @@ impl From<RunResult> for StatusMark {
             RunResult::Succeeded => "good",
             RunResult::Failed => "bad",
             RunResult::Locked | RunResult::Stopped => "warn",
+            RunResult::Ended => "quiet",
         };
         StatusMark::new(result.as_str(), tone)
     }

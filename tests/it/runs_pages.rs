@@ -133,7 +133,7 @@ fn runs_are_filtered_and_what_cannot_be_a_filter_is_named() {
         for (filter, reason) in [
             ("repository=acme/other", "repository=acme/other: this server has served no such repository"),
             ("pull=seven", "pull=seven: it is the number of a pull request"),
-            ("result=fine", "result=fine: it is one of running, succeeded, failed, locked, stopped."),
+            ("result=fine", "result=fine: it is one of running, succeeded, failed, locked, stopped, ended."),
             ("command=destroy", "command=destroy: it is one of plan, apply,"),
             ("after=first", "after=first: it comes from a link to another page."),
             ("reopsitory=acme/infra", "reopsitory=acme/infra: the filters are repository, pull"),

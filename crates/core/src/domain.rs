@@ -3,6 +3,7 @@
 //! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], replies in [`reply`], and records of the
 //! state in [`state`].
 
+mod audit;
 pub mod automerge;
 mod cause;
 mod clone_url;

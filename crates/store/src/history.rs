@@ -9,21 +9,16 @@ use tidelock_core::domain::state::Run;
 use tidelock_core::domain::{PullId, PullRequest, RepoId, RunId};
 
 /// Result of a run, as in the index `runs_history`.
-const RESULT: &str = r#"CASE WHEN finished IS NULL THEN 'running'
-    WHEN json_extract(record, '$.fault') IS NOT NULL THEN 'failed'
-    WHEN NOT json_extract(record, '$.answered') THEN 'stopped'
-    WHEN instr(record, '\"outcome\":\"error\"') > 0 THEN 'failed'
-    WHEN instr(replace(record, '\"outcome\":\"failure\",\"reason\":\"locked\"', ''), '\"outcome\":\"failure\"') > 0 THEN 'failed'
-    WHEN instr(record, '\"outcome\":\"failure\"') > 0 THEN 'locked'
-    ELSE 'succeeded' END"#;
+const RESULT: &str = "CASE WHEN finished IS NULL THEN 'running'
+    ELSE coalesce(json_extract(record, '$.end'), iif(json_extract(record, '$.answered'), 'ended', 'stopped')) END";
 
 /// Runs with a job of a project: by directory, name, directory and workspace, or all three.
 const WITH_PROJECT: &str = "seq IN (SELECT runs.seq FROM jobs INDEXED BY jobs_projects JOIN runs ON runs.id = jobs.run
-     WHERE json_extract(jobs.record, '$.project.dir') = ?
+     WHERE {pull} AND (json_extract(jobs.record, '$.project.dir') = ?
        OR json_extract(jobs.record, '$.project.name') = ?
        OR json_extract(jobs.record, '$.project.dir') || '/' || json_extract(jobs.record, '$.project.workspace') = ?
        OR json_extract(jobs.record, '$.project.dir') || '/' || json_extract(jobs.record, '$.project.workspace') || '/'
-          || coalesce(json_extract(jobs.record, '$.project.name'), '') = ?)";
+          || coalesce(json_extract(jobs.record, '$.project.name'), '') = ?))";
 
 /// Results of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +31,22 @@ pub enum RunResult {
     Failed,
     /// It was refused only where other pull requests had the projects.
     Locked,
-    /// It ended without an answer: cancelled, superseded or interrupted.
+    /// It was cancelled, superseded or interrupted.
     Stopped,
+    /// An earlier version has not recorded how it ended.
+    Ended,
 }
 
 impl RunResult {
     /// All of them.
-    pub const ALL: [RunResult; 5] =
-        [RunResult::Running, RunResult::Succeeded, RunResult::Failed, RunResult::Locked, RunResult::Stopped];
+    pub const ALL: [RunResult; 6] = [
+        RunResult::Running,
+        RunResult::Succeeded,
+        RunResult::Failed,
+        RunResult::Locked,
+        RunResult::Stopped,
+        RunResult::Ended,
+    ];
 
     /// Returns the word in addresses and on pages.
     pub fn as_str(self) -> &'static str {
@@ -53,6 +56,7 @@ impl RunResult {
             RunResult::Failed => "failed",
             RunResult::Locked => "locked",
             RunResult::Stopped => "stopped",
+            RunResult::Ended => "ended",
         }
     }
 
@@ -141,7 +145,15 @@ impl RunFilter {
             values.push(text(result.as_str().to_owned()));
         }
         if let Some(project) = &self.project {
-            parts.push(WITH_PROJECT.to_owned());
+            let of_pulls = match self.number {
+                Some(number) => {
+                    values
+                        .extend(self.repos.iter().map(|repo| text(PullId { repo: repo.clone(), number }.to_string())));
+                    format!("jobs.pull IN ({})", places(self.repos.len()))
+                }
+                None => "1".to_owned(),
+            };
+            parts.push(WITH_PROJECT.replace("{pull}", &of_pulls));
             values.extend(std::iter::repeat_n(text(project.clone()), 4));
         }
         if self.number.is_none() && !self.repos.is_empty() {

@@ -67,9 +67,7 @@ impl Tx<'_> {
         drop_old(
             "DELETE FROM runs WHERE seq IN
                (SELECT seq FROM runs WHERE finished IS NOT NULL AND finished < ?1
-                  AND NOT (json_extract(record, '$.command') IN ('apply', 'import', 'state_rm')
-                    AND EXISTS (SELECT 1 FROM pulls WHERE pulls.pull = runs.pull AND open)
-                    AND EXISTS (SELECT 1 FROM jobs WHERE jobs.run = runs.id))
+                  AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.run = runs.id)
                 LIMIT ?2)",
             RUNS,
         )?;

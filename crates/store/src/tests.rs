@@ -161,6 +161,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         typed: String::new(),
         fault: None,
         answered: false,
+        end: None,
         results: Vec::new(),
         automerge: None,
         finished,

@@ -14,7 +14,8 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::drift::{
     DriftApplyEnd, DriftDetection, ProjectDrift, RemediatedProject, Remediation, RemediationEnd,
 };
-use crate::domain::state::Run;
+use crate::domain::outcome::RunEnd;
+use crate::domain::state::{JobState, Run};
 use crate::domain::{CommitSha, JobId, Login, RunId};
 use crate::store::Tx;
 use anyhow::Result;
@@ -176,8 +177,10 @@ pub(super) fn end_of_run(work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()
     let id = work.run.id.clone();
     move |tx| {
         // The run was recorded with its first job, if there was one.
-        let known = tx.run(&id)?;
-        known.map_or(Ok(()), |run| tx.put_run(&Run { finished: Some(Timestamp::now()), answered: true, ..run }))
+        let Some(run) = tx.run(&id)? else { return Ok(()) };
+        let has_succeeded = tx.jobs_of(&id)?.iter().all(|job| job.state == JobState::Succeeded);
+        let end = Some(if has_succeeded { RunEnd::Succeeded } else { RunEnd::Failed });
+        tx.put_run(&Run { finished: Some(Timestamp::now()), answered: true, end, ..run })
     }
 }
 

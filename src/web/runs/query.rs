@@ -38,6 +38,14 @@ fn one_of(words: impl Iterator<Item = &'static str>) -> String {
     format!("it is one of {}.", words.collect::<Vec<_>>().join(", "))
 }
 
+/// Parses `host/owner/name`, where the owner may have several parts.
+fn whole_name(text: &str) -> Option<RepoId> {
+    let (host, rest) = text.split_once('/')?;
+    let (owner, name) = rest.rsplit_once('/')?;
+    let is_whole = [host, owner, name].iter().all(|part| !part.is_empty());
+    is_whole.then(|| RepoId { host: host.into(), owner: owner.into(), name: name.into() })
+}
+
 impl RunQuery {
     /// Parses a query. The error names the filter and the reason.
     pub(super) fn parse(query: &str) -> Result<RunQuery, String> {
@@ -102,7 +110,11 @@ impl RunQuery {
         let repos: Vec<RepoId> = match (asked, self.pull) {
             ("", None) => Vec::new(),
             ("", Some(_)) => served.to_vec(),
-            _ => served.iter().filter(is_asked).cloned().collect(),
+            // Runs of a repository that is not served any more, or that drift runs alone know.
+            _ => match served.iter().filter(is_asked).cloned().collect::<Vec<_>>() {
+                none if none.is_empty() => whole_name(asked).into_iter().collect(),
+                some => some,
+            },
         };
         if repos.is_empty() && !asked.is_empty() {
             let because = "this server has served no such repository. It is owner/name, or host/owner/name.";
@@ -171,7 +183,7 @@ mod tests {
             ("pull=x", "pull=x: it is the number of a pull request"),
             ("pull=0", "pull=0: it is the number of a pull request"),
             ("command=aply", "command=aply: it is one of plan, apply, "),
-            ("result=ok", "result=ok: it is one of running, succeeded, failed, locked, stopped."),
+            ("result=ok", "result=ok: it is one of running, succeeded, failed, locked, stopped, ended."),
             ("after=%3Cb%3E", "after=<b>: it comes from a link"),
             ("after=1&before=2", "before=2: a page is either after a run or before one."),
             ("persn=bob", "persn=bob: the filters are repository, pull, project, person, command and result."),
@@ -194,6 +206,7 @@ mod tests {
         let numbered = RunQuery { pull: Some(7), ..RunQuery::default() };
         assert_eq!(numbered.filter(&served).map(|filter| filter.repos.len()), Ok(2), "a number may be of any of them");
         assert_eq!((found(""), found("Acme/infra"), found("github.com/acme/infra")), (Ok(0), Ok(2), Ok(1)));
+        assert_eq!(found("github.com/acme/infra (id 7)"), Ok(1), "it was renamed");
         assert!(found("acme/other").unwrap_err().starts_with("repository=acme/other: this server has served no such"));
     }
 }

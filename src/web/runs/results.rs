@@ -193,7 +193,7 @@ impl ResultRow {
             because: outcome.reason.as_deref().map(|reason| reason_words(reason).to_owned()),
             owner: outcome.owner,
             place: outcome.place,
-            next: outcome.next(executable),
+            next: outcome.next(executable).as_deref().map(shown),
             policy_sets: outcome.policy_sets.clone(),
             job,
         }

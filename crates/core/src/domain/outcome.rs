@@ -78,6 +78,41 @@ impl Outcome {
     }
 }
 
+/// End of a run with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunEnd {
+    /// Nothing of it failed.
+    Succeeded,
+    /// Something of it failed or was refused.
+    Failed,
+    /// It was refused only where other pull requests had the projects.
+    Locked,
+    /// A person cancelled what was left of it.
+    Stopped,
+}
+
+impl RunEnd {
+    /// Returns the end of a run with these outcomes of its projects.
+    pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a JobOutcome>) -> RunEnd {
+        let mut end = RunEnd::Succeeded;
+        for outcome in outcomes {
+            let own = match &outcome.outcome {
+                one if one.is_success() => continue,
+                Outcome::Failed(failure) if failure.reason() == Reason::Locked => RunEnd::Locked,
+                Outcome::Failed(Failure::Cancelled { .. }) => RunEnd::Stopped,
+                _ => return RunEnd::Failed,
+            };
+            match end {
+                RunEnd::Succeeded => end = own,
+                _ if end == own => {}
+                _ => return RunEnd::Failed,
+            }
+        }
+        end
+    }
+}
+
 /// Status of a project's plan under the policy sets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PolicyReport {

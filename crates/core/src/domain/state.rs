@@ -1,11 +1,12 @@
 //! Records of the state: locks, plans, runs, jobs, project statuses, effects. Plain data; `store` keeps them.
 
+pub use super::audit::AuditEntry;
 use super::automerge::Automerge;
 pub use super::cause::Cause;
 use super::command::{CommandName, Trigger};
 use super::drift::DRIFT_JOB;
 pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
-use super::outcome::PlanSummary;
+use super::outcome::{PlanSummary, RunEnd};
 use super::ownership::PlanInputs;
 use super::plan_digest::ChangesDigest;
 pub use super::project_state::ProjectState;
@@ -310,6 +311,9 @@ pub struct Run {
     pub finished: Option<Timestamp>,
     /// True if it ended with an answer and was not stopped.
     pub answered: bool,
+    /// What its answer says of all its projects together; absent without an answer, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<RunEnd>,
     /// Reason for which it failed as a whole, in one line; absent if it did not, or in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -413,37 +417,4 @@ impl Job {
     pub fn locks_state(&self) -> bool {
         self.kind != DRIFT_JOB && CommandName::of_word(&self.kind).is_some_and(|name| name.spec().locks_state)
     }
-}
-
-/// An audited action: who did what. It has no secrets.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditEntry {
-    /// Time of the action.
-    pub at: Timestamp,
-    /// The person or program: a login, an e-mail address, or `loopback`.
-    pub who: String,
-    /// The action: `apply`, `unlock`, `apply lock`, …
-    pub act: String,
-    /// Its object, in words.
-    pub subject: String,
-    /// Its result, in words.
-    pub result: String,
-    /// The person's reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// The pull request, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pull: Option<PullId>,
-    /// The project, as it is called in comments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub project: Option<String>,
-    /// The head commit at that time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<CommitSha>,
-    /// SHA-256 of the plan file that was applied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plan: Option<String>,
-    /// The request, or the delivery, that asked for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<String>,
 }

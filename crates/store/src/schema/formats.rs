@@ -291,19 +291,14 @@ CREATE INDEX plans_tree ON plans (seq) WHERE json_extract(record, '$.tree') IS N
 
 /// Adds indexes for the pages of runs: filters of the list of runs are answered from the first one alone, in the order of the runs, and the
 /// projects of runs from the second one.
-pub(super) const FORMAT_10: &str = r#"
+pub(super) const FORMAT_10: &str = "
 CREATE INDEX runs_history ON runs (
   seq, pull, lower(json_extract(record, '$.user')), json_extract(record, '$.command'),
   CASE WHEN finished IS NULL THEN 'running'
-    WHEN json_extract(record, '$.fault') IS NOT NULL THEN 'failed'
-    WHEN NOT json_extract(record, '$.answered') THEN 'stopped'
-    WHEN instr(record, '\"outcome\":\"error\"') > 0 THEN 'failed'
-    WHEN instr(replace(record, '\"outcome\":\"failure\",\"reason\":\"locked\"', ''), '\"outcome\":\"failure\"') > 0 THEN 'failed'
-    WHEN instr(record, '\"outcome\":\"failure\"') > 0 THEN 'locked'
-    ELSE 'succeeded' END
+    ELSE coalesce(json_extract(record, '$.end'), iif(json_extract(record, '$.answered'), 'ended', 'stopped')) END
 );
 CREATE INDEX jobs_projects ON jobs (
   pull, json_extract(record, '$.project.dir'), json_extract(record, '$.project.workspace'), json_extract(record, '$.project.name'),
   json_extract(record, '$.kind'), run
 );
-"#;
+";

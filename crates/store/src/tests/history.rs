@@ -2,36 +2,26 @@
 
 use super::*;
 use rusqlite::Connection;
+use tidelock_core::domain::outcome::RunEnd;
 
 fn listed(found: &RunsFound) -> Vec<&str> {
     found.rows.iter().map(|row| row.run.id.as_str()).collect()
 }
 
-fn of_results(results: &[&str]) -> Run {
-    Run { answered: true, results: results.iter().map(|row| (*row).to_owned()).collect(), ..run("r", Some(at(1))) }
-}
-
 #[tokio::test]
-async fn a_run_has_the_result_of_all_of_its_projects() {
+async fn a_run_has_the_result_of_its_record() {
     let (_dir, store) = open();
-    const SUCCESS: &str = r#"{"cmd":"plan","dir":"a","outcome":"success"}"#;
-    const ERROR: &str = r#"{"cmd":"plan","dir":"b","outcome":"error","reason":"init"}"#;
-    const REFUSED: &str = r#"{"cmd":"apply","dir":"b","outcome":"failure","reason":"requirement"}"#;
-    const LOCKED: &str = r#"{"cmd":"plan","dir":"c","outcome":"failure","reason":"locked","owner":7}"#;
-    // A directory that is named like a result is quoted twice in the record.
-    const NAMED: &str = r#"{"cmd":"plan","dir":"\"outcome\":\"error\"","outcome":"success"}"#;
-    let fault = Run { fault: Some("`atlantis.yaml` is broken".into()), ..of_results(&[]) };
-    let stopped = Run { answered: false, ..of_results(&[]) };
+    let ended = |end| Run { answered: true, end, ..run("r", Some(at(1))) };
     let expected = [
         (run("r", None), RunResult::Running),
-        (of_results(&[]), RunResult::Succeeded),
-        (of_results(&[SUCCESS, NAMED]), RunResult::Succeeded),
-        (of_results(&[SUCCESS, ERROR]), RunResult::Failed),
-        (of_results(&[SUCCESS, REFUSED]), RunResult::Failed),
-        (of_results(&[LOCKED, REFUSED]), RunResult::Failed),
-        (of_results(&[SUCCESS, LOCKED, LOCKED]), RunResult::Locked),
-        (fault, RunResult::Failed),
-        (stopped, RunResult::Stopped),
+        (ended(Some(RunEnd::Succeeded)), RunResult::Succeeded),
+        // What people type and what a result says decides nothing.
+        (Run { typed: r#""end":"failed""#.into(), ..ended(Some(RunEnd::Succeeded)) }, RunResult::Succeeded),
+        (ended(Some(RunEnd::Failed)), RunResult::Failed),
+        (ended(Some(RunEnd::Locked)), RunResult::Locked),
+        (ended(Some(RunEnd::Stopped)), RunResult::Stopped),
+        (run("r", Some(at(1))), RunResult::Stopped),
+        (ended(None), RunResult::Ended),
     ];
     store
         .write(move |tx| {
@@ -84,6 +74,8 @@ async fn runs_are_filtered_by_everything_that_a_page_offers() {
                 (of_project("dir/2/default/project-2"), &["2"]),
                 (of_project("dir"), &[]),
                 (RunFilter { person: Some("alice".into()), ..of_project("dir/2") }, &[]),
+                (RunFilter { project: Some("dir/2".into()), number: Some(11), ..infra() }, &["2"]),
+                (RunFilter { project: Some("dir/2".into()), number: Some(1), ..infra() }, &[]),
             ] {
                 assert_eq!(listed(&tx.list_runs(&filter, RunCursor::Newest, 9)?), expected, "{filter:?}");
             }
@@ -140,7 +132,10 @@ fn steps(connection: &Connection, sql: &str) -> Vec<String> {
 fn every_filter_of_many_runs_is_answered_from_an_index() {
     let dir = tempfile::tempdir().unwrap();
     let connection = schema::open_writer(&dir.path().join("tidelock.db"), Durability::Disk).unwrap().connection;
-    let (record, of_job) = (json(&of_results(&[])).unwrap(), json(&job("j", JobState::Succeeded)).unwrap());
+    let (record, of_job) = (
+        json(&Run { answered: true, end: Some(RunEnd::Succeeded), ..run("r", Some(at(1))) }).unwrap(),
+        json(&job("j", JobState::Succeeded)).unwrap(),
+    );
     let fill = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)";
     let runs = format!(
         "{fill} INSERT INTO runs (id, pull, started, finished, record)
