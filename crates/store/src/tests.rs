@@ -1,6 +1,7 @@
 //! Behaviour of the store through its public functions. `model` compares it with a simple model, `crash` kills it.
 
 mod crash;
+mod figures;
 mod history;
 mod listing;
 mod model;
