@@ -8,6 +8,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
+# The commit, for the metric build_info.
+ARG TIDELOCK_REVISION=unknown
 RUN cargo build --profile dist --locked --bin tidelock \
     && install -m 0755 target/dist/tidelock /tidelock
 

@@ -30,6 +30,7 @@ mod job_end;
 pub(crate) mod late_job;
 pub(crate) mod linked_dirs;
 mod lock;
+pub(crate) mod measured;
 mod memory;
 pub(crate) mod merged;
 pub(crate) mod merged_changes;

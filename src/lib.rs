@@ -16,6 +16,7 @@ mod dispatch;
 mod execute;
 mod executors;
 mod google_api;
+mod meters;
 mod notifications;
 mod reply;
 mod sandbox;

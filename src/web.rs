@@ -100,10 +100,8 @@ pub struct WebState {
     pub host_pages: Vec<Arc<dyn host_pages::HostPage>>,
     /// First word of commands that pages show.
     pub executable_name: String,
-    /// First part of the names of metrics.
-    pub metrics_namespace: String,
-    /// Another path of `/metrics`.
-    pub metrics_path: Option<String>,
+    /// Names, counters and gauges of `/metrics`.
+    pub metrics: metrics::MetricsSource,
 }
 
 impl WebState {
@@ -348,7 +346,7 @@ pub fn router(state: Arc<WebState>) -> Router {
     for Route { path, who, handler, .. } in table(&site.state) {
         router = router.route(path, guarded(&site, who, handler));
     }
-    if let Some(path) = site.state.metrics_path.as_deref().filter(|path| !site.state.is_route(path)) {
+    if let Some(path) = site.state.metrics.path.as_deref().filter(|path| !site.state.is_route(path)) {
         router = router.route(path, guarded(&site, Who::Api, on(MethodFilter::GET, metrics::page)));
     }
     // Unknown paths are behind the gate too, so that nobody learns which paths exist without being admitted.

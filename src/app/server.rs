@@ -8,6 +8,7 @@ use super::sleep::wake_queue;
 use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::config::metrics::StatsdAddress;
 use crate::domain::command::CommandName;
+use crate::meters::WorkMeters;
 use crate::process::Protection;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
@@ -15,7 +16,7 @@ use crate::vault::Vault;
 use crate::wake::Attention;
 use crate::web::access::AccessRules;
 use crate::web::connections::{self, Connections, Peers};
-use crate::web::metrics::statsd;
+use crate::web::metrics::{GaugeCache, MetricsSource, statsd};
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::ffi::OsString;
@@ -130,7 +131,10 @@ impl Server {
         let (status, figures, awake) = (server_status.clone(), Arc::clone(&meters), Arc::clone(&attention));
         let mut web = web_state(&settings, &joined, rules, status, figures, vault.clone(), awake);
         web.protection = parts.as_ref().map(|parts| parts.protection.to_string());
-        web.metrics_path = metrics_path(&web, metrics.endpoint)?;
+        web.metrics.path = metrics_path(&web, metrics.endpoint)?;
+        if let Some(parts) = &parts {
+            web.metrics.work = Arc::clone(&parts.work);
+        }
         let web = Arc::new(web);
         if let Some(StatsdAddress { host, port }) = metrics.statsd {
             tokio::spawn(statsd::send(Arc::clone(&web), host, port, stop.clone()));
@@ -259,8 +263,13 @@ fn web_state(
             .collect(),
         host_pages: hosts::pages(settings),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
-        metrics_namespace: settings.stats_namespace.clone(),
-        metrics_path: None,
+        metrics: MetricsSource {
+            namespace: settings.stats_namespace.clone(),
+            path: None,
+            atlantis_names: settings.metrics.atlantis_names,
+            work: Arc::new(WorkMeters::new(settings.metrics.labels)),
+            gauges: GaugeCache::default(),
+        },
     }
 }
 

@@ -13,6 +13,7 @@ use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
 use crate::executors::{Executors, TREES, make_place_of_trees};
+use crate::meters::WorkMeters;
 use crate::notifications::Notifier;
 use crate::process::{Protection, Redactor};
 use crate::render::statuses::Statuses;
@@ -52,6 +53,8 @@ pub(super) struct Parts {
     templates: CommentTemplates,
     /// Confinement of steps.
     pub(super) protection: Protection,
+    /// Counts the work of all terms of this process.
+    pub(super) work: Arc<WorkMeters>,
 }
 
 impl Parts {
@@ -90,7 +93,8 @@ impl Parts {
         let templates = comment_templates::read(settings.markdown_template_overrides_dir.as_deref())?;
         let protection = Protection::of_steps(settings.steps.confinement)?;
         let (intake, hosts) = (hosts::intake(joined), hosts::apis(joined)?);
-        Ok(Parts { settings, intake, global, hosts, templates, protection })
+        let work = Arc::new(WorkMeters::new(settings.metrics.labels));
+        Ok(Parts { settings, intake, global, hosts, templates, protection, work })
     }
 
     /// Frees space on a nearly full disk before anything is written to it. Failures are only logged: the start itself fails on a full
@@ -192,6 +196,7 @@ impl Parts {
             capacity: Capacity::new(&settings.data_dir, &settings.limits),
             orphaned_locks: OrphanedLocks::default(),
             teams: TeamMembers::default(),
+            meters: Arc::clone(&self.work),
             installer,
             rendering: rendering(&settings, &self.templates),
             settings,

@@ -11,6 +11,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::reply::Message;
 use crate::domain::state::{Cause, Effect, Run};
 use crate::domain::{CommentEvent, CommitSha, Login, PullEvent, PullId, PullRequest};
+use crate::execute::measured;
 use crate::execute::merged::{self, AfterMerge};
 use crate::execute::{self, CancelReason, CommandRun, Ended};
 use crate::store::is_deposed;
@@ -75,6 +76,9 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
         }
         Next::End => return false,
     };
+    if item.task.command().is_some() {
+        inner.ctx.meters.queued(measured::since(item.received));
+    }
     let cause = item.cause.clone();
     if ended(inner, pull, &cause, handle(inner, pull, item)).await {
         return true;

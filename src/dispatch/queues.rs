@@ -57,7 +57,7 @@ pub(super) struct TakenUpRun {
 }
 
 impl Task {
-    fn command(&self) -> Option<CommandName> {
+    pub(super) fn command(&self) -> Option<CommandName> {
         match self {
             Task::Autoplan(_) | Task::Replan(_) => Some(CommandName::Plan),
             Task::Closed(_) | Task::MergeGroup(_) => None,

@@ -8,10 +8,10 @@ use super::recorder;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::reply::Message;
 use crate::domain::state::Cause;
-use crate::domain::waiting::{Replan, ReplanId};
+use crate::domain::waiting::{Replan, ReplanId, WaitCause, WaitingPull};
 use crate::domain::{ProjectId, PullId, PullRequest};
-use crate::execute;
 use crate::execute::permissions::{self, Planner};
+use crate::execute::{self, measured};
 use crate::store::is_deposed;
 use anyhow::Result;
 use std::sync::Arc;
@@ -98,6 +98,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item
     let begun = recorder::transaction(inner, move |tx| tx.begin_replan(replan, &of)).await?;
     // After a rename it is enqueued again under the new name.
     let Some(due) = begun else { return Ok(()) };
+    note_waits(inner, id, &due).await?;
     if due.is_empty() {
         return inner.answer_delivery(id, &item.cause, None, None).await;
     }
@@ -126,6 +127,17 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item
     let target = Target { exactly: due, ..Target::default() };
     let command = Command { target, ..Command::new(CommandName::Plan, Trigger::Replan, sender) };
     plan_unasked(inner, pull, command, &item.cause).await
+}
+
+/// Measures for how long the pull request was in line for the projects whose turn it is now.
+async fn note_waits(inner: &Inner, id: &PullId, due: &[ProjectId]) -> Result<()> {
+    let of = id.clone();
+    let waits = inner.ctx.store.read(move |view| view.waits_of(&of)).await?;
+    let is_due = |wait: &&WaitingPull| due.contains(&wait.project) && wait.cause != WaitCause::Invalidated;
+    for wait in waits.iter().filter(is_due) {
+        inner.ctx.meters.waited_in_line(measured::since(wait.since));
+    }
+    Ok(())
 }
 
 /// Reports those projects as free that the pull request waited for, because it was refused. Invalidated plans were reported before.

@@ -17,6 +17,7 @@ use crate::domain::{Event, PullAction, PullId, PullRequest};
 use crate::execute;
 use crate::execute::abandoned::{self, LostPart};
 use crate::execute::automerge::Automerger;
+use crate::execute::measured;
 use crate::execute::notices::NoticeWriter;
 use crate::runner::local::state_lock::LockEvidence;
 use crate::store::Tx;
@@ -255,6 +256,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: Option<&Delivery>, how: 
         inner.ctx.outbox.wake_merge(&run.pull);
     }
     inner.ctx.notifier.wake();
+    measured::left_run_ended(&inner.ctx, run);
     Ok(Resumption::Answered)
 }
 

@@ -9,6 +9,7 @@ use crate::config::global::GlobalConfig;
 use crate::domain::reply::Reply;
 use crate::domain::state::Effect;
 use crate::executors::Executors;
+use crate::meters::WorkMeters;
 use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::render::RenderOptions;
@@ -59,6 +60,8 @@ pub struct Context {
     pub(crate) executors: Arc<Executors>,
     /// Killed jobs that were not reported yet.
     pub orphaned_locks: OrphanedLocks,
+    /// Counts and measures the work for metrics.
+    pub meters: Arc<WorkMeters>,
     /// Memberships of teams.
     pub teams: TeamMembers,
 }

@@ -15,7 +15,7 @@ use super::permissions::RefusedProjects;
 use super::prepare::{self, Need, ScheduleScope, Stop};
 use super::request_refused::RequestRefused;
 use super::requirements::PullFacts;
-use super::{hooks, make_room, recorder};
+use super::{hooks, make_room, measured, recorder};
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold, Remediation};
@@ -136,6 +136,7 @@ async fn run(
         tx.put_run(&run)
     })
     .await?;
+    measured::run_ended(ctx, &work, measured::of_drift(found.as_ref()));
     Ok((found?, remediation))
 }
 

@@ -5,13 +5,14 @@ use super::answer::CommandAnswer;
 use super::command_run::{CommandRun, Ended};
 use super::context::Context;
 use super::status_update::StatusUpdate;
-use super::{job, recorder};
+use super::{job, measured, recorder};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
 use crate::config::global::Hook;
 use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
 use crate::domain::state::{JobState, StatusState};
+use crate::meters::RunPhase;
 use crate::process::Invocation;
 use crate::runner::local::{Surroundings, environment};
 use crate::store::is_deposed;
@@ -136,6 +137,7 @@ async fn run(
     }
     record.state = if failed.is_none() { JobState::Succeeded } else { JobState::Failed };
     record.finished = Some(Timestamp::now());
+    ctx.meters.phase(if pre { RunPhase::PreHook } else { RunPhase::PostHook }, measured::since(record.started));
     record.summary.clone_from(&status.description);
     recorder::hook(ctx, work, record, status).await?;
     Ok(failed)

@@ -10,6 +10,7 @@ use super::command_run::{CommandRun, job_state, plan_limit};
 use super::context::Context;
 use super::ids::random_bits;
 use super::job_end::{JobChange, JobEnd, JobFacts};
+use super::measured;
 use super::not_run::NotRun;
 use super::prepare::{Prepared, Stop, credentials};
 use super::recorder;
@@ -227,6 +228,7 @@ impl<'a> JobRun<'a> {
         let may_lock = record.locks_state();
         record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.add(&record);
+        measured::job_ended(self.ctx, self.work, &outcome);
         JobEnd::new(outcome, JobFacts { job: record, status, change }, self.log)
     }
 }

@@ -15,10 +15,12 @@ use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
 use crate::domain::{CommitSha, Distribution, ProjectId, PullRequest, RepoId};
 use crate::inputs::{self, InputGraph, Tree};
+use crate::meters::RunPhase;
 use crate::schedule::{self, ConfigChange, Facts, NoSchedule, Schedule, ScheduleOptions};
 use crate::settings::Settings;
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
+use std::time::Instant;
 
 /// Maximum number of times that a sparse tree grows by directories that its files name.
 const MAX_GROWTH: usize = 12;
@@ -144,11 +146,14 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         bring_history_for_hooks(ctx, work, &tree).await?;
         Ok(Prepared { fetched, tree, modified, dirs: None })
     };
-    tokio::select! {
+    let began = Instant::now();
+    let checked_out = tokio::select! {
         biased;
         () = work.cancel.token.cancelled() => Err(Stop::Cancelled),
         result = work_on => result,
-    }
+    };
+    ctx.meters.phase(RunPhase::Checkout, began.elapsed());
+    checked_out
 }
 
 /// Fetches the history for hooks, which may need more of it than the checkout and have no credentials.

@@ -8,6 +8,7 @@ use super::cancel::CancelReason;
 use super::command_run::{CommandRun, Ended, audit_entry, may_go_on};
 use super::context::Context;
 use super::job_end::JobEnd;
+use super::measured;
 use super::not_run::NotRun;
 use super::notices::NoticeWriter;
 use super::policies::CheckedPlans;
@@ -20,6 +21,7 @@ use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, ProjectState, ProjectStatus};
 use crate::domain::{JobId, ProjectId, RunId};
 use crate::locks::LockEvent;
+use crate::meters::WorkResult;
 use crate::render::marker;
 use crate::store::{Claim, Tx, is_deposed};
 use anyhow::{Result, bail};
@@ -265,6 +267,13 @@ pub(super) async fn refusal(
 
 /// Commits the end of the run: its delivery or re-plan has ended, comments and statuses are in the outbox, and pending ends of jobs are recorded.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
+    let result = measured::of_answer(&answer);
+    let ended = record_answer(ctx, work, answer).await?;
+    measured::run_ended(ctx, work, result);
+    Ok(ended)
+}
+
+async fn record_answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
     let (ends, answer) = (work.unrecorded.take(), work.with_begun_before(answer));
     if ends.is_empty() {
         return answer_with(ctx, work, answer, &ends).await;
@@ -393,5 +402,6 @@ pub(super) async fn stopped(ctx: &Context, work: &CommandRun, why: CancelReason)
     let mut run = work.run.clone();
     run.finished = Some(Timestamp::now());
     ctx.store.write(move |tx| tx.put_run(&run)).await?;
+    measured::run_ended(ctx, work, WorkResult::Stopped);
     Ok(Ended::Stopped(why))
 }

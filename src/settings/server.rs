@@ -6,7 +6,7 @@ use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::github::{self, GithubSettings};
 use super::tfe::{self, TfeSettings};
-use super::{HttpsFiles, NotificationSettings};
+use super::{HttpsFiles, MetricsSettings, NotificationSettings};
 use super::{access, comments, https, modules, notifications, sleep, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
@@ -43,6 +43,8 @@ settings! {
             vault: VaultSettings = VaultSettings::read,
             /// When the server sleeps, and what wakes it.
             sleep: SleepSettings = SleepSettings::read,
+            /// Labels and names of metrics.
+            metrics: MetricsSettings = MetricsSettings::read,
             /// Token for Terraform Cloud or Enterprise, and its host.
             tfe: Option<TfeSettings> = tfe::read,
             /// Receivers of notifications besides the pull request: `webhooks` of the config file.

@@ -1,7 +1,9 @@
 //! Tests of the router over a socket, before the state is open.
 
 use super::*;
+use crate::meters::WorkMeters;
 use crate::server_status::Role;
+use crate::settings::MetricsLabels;
 use crate::vault::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
 use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
@@ -81,8 +83,13 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
 /// Returns the state of a server that has just started, and whose bucket does not respond.
 pub(super) fn web_state() -> WebState {
     WebState {
-        metrics_namespace: "tidelock".into(),
-        metrics_path: None,
+        metrics: metrics::MetricsSource {
+            namespace: "tidelock".into(),
+            path: None,
+            atlantis_names: false,
+            work: Arc::new(WorkMeters::new(MetricsLabels::None)),
+            gauges: metrics::GaugeCache::default(),
+        },
         intake: Intake::new(vec![Arc::new(GithubDoor {
             hostname: "github.example.com".into(),
             ..GithubDoor::default()

@@ -1,268 +1,67 @@
-//! `/metrics` in Prometheus' text format: role and lease, commits, the journal, the bucket, the inbox, deliveries. All
-//! values are counters in memory, so a scrape reads neither the state nor the bucket.
+//! `/metrics` for Prometheus: role and lease, commits, the journal, the bucket, the inbox, deliveries; runs, jobs, phases and waits; locks,
+//! owners, plans and drift. A scrape never asks the bucket. Counters are in memory, and the state is read only after a commit.
 
+mod atlantis;
+#[cfg(test)]
+mod documented_tests;
+mod exposition;
+mod families;
+mod gauges;
+mod server;
 pub(crate) mod statsd;
+mod work;
+
+pub(crate) use gauges::GaugeCache;
 
 use super::answer::{HttpProblem, typed};
 use super::{Site, WebState};
-use crate::dispatch::ExecutorUse;
-use crate::server_status::{Meters, Role, ServerStatus};
-use crate::vault::leader::Figures;
-use MetricKind::{Counter, Gauge};
+use crate::meters::WorkMeters;
 use axum::extract::State;
 use axum::response::Response;
+use exposition::Exposition;
+use families::MetricFamily;
+use http::HeaderMap;
 use jiff::Timestamp;
-use std::fmt::Write;
+use server::ServerMetrics;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Content type of the text format.
-const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What `/metrics` needs besides the server's status.
+#[derive(Debug)]
+pub struct MetricsSource {
+    /// First part of the names of metrics.
+    pub namespace: String,
+    /// Another path of `/metrics`.
+    pub path: Option<String>,
+    /// True if the names of Atlantis are served as well.
+    pub atlantis_names: bool,
+    /// Counters of the work.
+    pub work: Arc<WorkMeters>,
+    /// Figures of the state.
+    pub gauges: GaugeCache,
+}
 
-/// Serves the page.
-pub(super) async fn page(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
-    Ok(typed(CONTENT_TYPE, exposition(&collect(&site.state), &site.state.metrics_namespace)))
+/// Serves the page, in the format that the scraper prefers.
+pub(super) async fn page(State(site): State<Arc<Site>>, headers: HeaderMap) -> Result<Response, HttpProblem> {
+    let format = Exposition::preferred(&headers);
+    let families = collect(&site.state).await;
+    Ok(typed(format.content_type(), format.write(&families, &site.state.metrics.namespace)))
 }
 
 /// Returns the present metrics of this server.
-fn collect(state: &WebState) -> Vec<MetricFamily> {
+async fn collect(state: &WebState) -> Vec<MetricFamily> {
     let server_status = state.server_status.borrow().clone();
-    let leader = server_status.services.as_ref().map(|services| &services.leader);
-    let facts = MetricsData {
-        server_status: &server_status,
-        meters: &state.meters,
-        figures: leader.map(|leader| leader.figures()),
-        position: leader.map(|leader| leader.position().seq),
-        in_progress: server_status.services.as_ref().map_or(0, |services| services.dispatch.in_progress()),
-        executors: server_status.services.as_ref().map(|services| services.dispatch.executors()).unwrap_or_default(),
-        requests: state.vault.bucket.requests(),
-        now: Timestamp::now(),
-    };
-    facts.families()
-}
-
-/// Metrics of one name.
-struct MetricFamily {
-    name: &'static str,
-    kind: MetricKind,
-    help: &'static str,
-    /// Samples, with the label's name and word, if there is one. Both are constants or names of executors, so nothing needs escaping.
-    samples: Vec<(Option<(&'static str, String)>, f64)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MetricKind {
-    Counter,
-    Gauge,
-}
-
-/// Writes Prometheus' text format. Its names have letters, digits and underscores only.
-fn exposition(families: &[MetricFamily], namespace: &str) -> String {
-    let (mut text, namespace) = (String::new(), namespace.replace(['.', '-'], "_"));
-    for MetricFamily { name, kind, help, samples } in families {
-        let kind = if *kind == MetricKind::Counter { "counter" } else { "gauge" };
-        // Writing to a string cannot fail.
-        let _ = write!(text, "# HELP {namespace}_{name} {help}\n# TYPE {namespace}_{name} {kind}\n");
-        for (label, value) in samples {
-            let label = label.as_ref().map(|(label, word)| format!("{{{label}=\"{word}\"}}")).unwrap_or_default();
-            let _ = writeln!(text, "{namespace}_{name}{label} {value}");
+    let (source, now) = (&state.metrics, Timestamp::now());
+    let mut families = ServerMetrics::new(state, &server_status, now).families();
+    source.work.read(|counts| {
+        work::families(counts, &mut families);
+        if source.atlantis_names {
+            atlantis::families(counts, &mut families);
         }
+    });
+    if let Some(services) = &server_status.services
+        && let Some(figures) = source.gauges.read(services).await
+    {
+        gauges::families(&figures, now, &mut families);
     }
-    text
-}
-
-struct MetricsData<'a> {
-    server_status: &'a ServerStatus,
-    meters: &'a Meters,
-    figures: Option<Figures>,
-    position: Option<u64>,
-    in_progress: usize,
-    executors: Vec<ExecutorUse>,
-    requests: Vec<(&'static str, u64)>,
-    now: Timestamp,
-}
-
-impl MetricsData<'_> {
-    fn families(&self) -> Vec<MetricFamily> {
-        let mut page = Families(Vec::new());
-        let server_status = self.server_status;
-        let roles = Role::ALL.map(|role| (role.name(), f64::from(u8::from(server_status.role == role))));
-        page.labelled("role", Gauge, "1 for the role that this server has.", "role", &roles);
-        let since = server_status.since.as_second() as f64;
-        page.one("role_since_seconds", Gauge, "When it got this role, in seconds since 1970.", since);
-        let epoch = server_status.epoch.map(|epoch| epoch as f64);
-        page.some("epoch", Gauge, "Epoch of the leader, as this server last saw it.", epoch);
-        let mismatch = f64::from(u8::from(server_status.mismatch));
-        page.one("fingerprint_mismatch", Gauge, "1: it never leads, because its settings differ.", mismatch);
-        page.one("jobs_in_progress", Gauge, "Commands that run or wait here.", self.in_progress as f64);
-        self.at_executors(&mut page);
-        self.counts(&mut page);
-        self.journal(&mut page);
-        let requests: Vec<_> = self.requests.iter().map(|(kind, count)| (*kind, *count as f64)).collect();
-        page.labelled("bucket_requests_total", Counter, "Requests to the bucket.", "kind", &requests);
-        page.0
-    }
-
-    fn at_executors(&self, page: &mut Families) {
-        if self.executors.is_empty() {
-            return;
-        }
-        let of_each = |figure: fn(&ExecutorUse) -> usize| -> Vec<(&str, f64)> {
-            self.executors.iter().map(|executor| (executor.name.as_str(), figure(executor) as f64)).collect()
-        };
-        let (running, waiting) = (of_each(|executor| executor.running), of_each(|executor| executor.waiting));
-        page.labelled("executor_jobs_running", Gauge, "Jobs that run at an executor.", "executor", &running);
-        page.labelled(
-            "executor_jobs_waiting",
-            Gauge,
-            "Jobs that wait for others at an executor.",
-            "executor",
-            &waiting,
-        );
-        let limits = of_each(|executor| executor.limit);
-        page.labelled("executor_jobs_limit", Gauge, "Most jobs that may run there at once.", "executor", &limits);
-    }
-
-    fn counts(&self, page: &mut Families) {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let meters = self.meters;
-        let ends = [
-            ("recorded", of(&meters.accepted)),
-            ("inbox", of(&meters.stored)),
-            ("rejected", of(&meters.rejected)),
-            ("failed", of(&meters.failed)),
-        ];
-        page.labelled("deliveries_total", Counter, "Deliveries, by how they were answered.", "end", &ends);
-        let waiting = of(&meters.waiting);
-        page.one("inbox_waiting", Gauge, "Objects in the inbox at the leader's last look.", waiting);
-        let help =
-            "Objects in the inbox that the leader cannot use: signed with a secret it does not know, or damaged.";
-        page.one("inbox_unusable", Gauge, help, of(&meters.unusable));
-        page.one("leads_total", Counter, "How often this server took the lead.", of(&meters.leads));
-        page.one("deposed_total", Counter, "How often it was deposed.", of(&meters.deposed));
-    }
-
-    fn journal(&self, page: &mut Families) {
-        let Some(figures) = &self.figures else { return };
-        let last = self.meters.last_commit.load(Ordering::Relaxed);
-        let age = self.now.as_second().saturating_sub_unsigned(last).max(0);
-        page.some("journal_seq", Gauge, "Number of the newest journal object.", self.position.map(|seq| seq as f64));
-        page.one("commits_total", Counter, "Commits since this server leads.", figures.commits as f64);
-        page.one("commit_bytes_total", Counter, "Bytes of those.", figures.commit_bytes as f64);
-        let seconds = figures.last_commit.as_secs_f64();
-        page.one("last_commit_duration_seconds", Gauge, "How long the last commit took.", seconds);
-        let age = (last > 0).then_some(age as f64);
-        page.some("last_commit_age_seconds", Gauge, "Time since the last commit, by looks at each renewal.", age);
-        let seconds = figures.lease_age.as_secs_f64();
-        page.one("lease_age_seconds", Gauge, "Time since the last renewal of the lease that succeeded.", seconds);
-        page.one("journal_tail_objects", Gauge, "Journal objects after the newest base.", figures.tail_objects as f64);
-        page.one("journal_tail_bytes", Gauge, "Bytes of those.", figures.tail_bytes as f64);
-        page.one("bases_total", Counter, "Bases written since this server leads.", figures.bases as f64);
-        page.one("base_bytes_total", Counter, "Bytes of those.", figures.base_bytes as f64);
-    }
-}
-
-struct Families(Vec<MetricFamily>);
-
-impl Families {
-    fn one(&mut self, name: &'static str, kind: MetricKind, help: &'static str, value: f64) {
-        self.0.push(MetricFamily { name, kind, help, samples: vec![(None, value)] });
-    }
-
-    fn some(&mut self, name: &'static str, kind: MetricKind, help: &'static str, value: Option<f64>) {
-        if let Some(value) = value {
-            self.one(name, kind, help, value);
-        }
-    }
-
-    /// Adds one sample for each word of the label.
-    fn labelled(
-        &mut self,
-        name: &'static str,
-        kind: MetricKind,
-        help: &'static str,
-        label: &'static str,
-        values: &[(&str, f64)],
-    ) {
-        let samples = values.iter().map(|(word, value)| (Some((label, (*word).to_owned())), *value)).collect();
-        self.0.push(MetricFamily { name, kind, help, samples });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use insta::assert_snapshot;
-    use std::time::Duration;
-
-    #[test]
-    fn a_leader_tells_all_and_a_standby_only_what_it_knows() {
-        let meters = Meters::default();
-        meters.stored.store(2, Ordering::Relaxed);
-        meters.last_commit.store(1_000, Ordering::Relaxed);
-        let since = Timestamp::from_second(900).unwrap();
-        let server_status = ServerStatus { role: Role::Leading, since, epoch: Some(7), ..ServerStatus::starting() };
-        let figures = Figures {
-            commits: 3,
-            commit_bytes: 4096,
-            last_commit: Duration::from_millis(50),
-            lease_age: Duration::from_millis(1500),
-            ..Figures::default()
-        };
-        let mut facts = MetricsData {
-            server_status: &server_status,
-            meters: &meters,
-            figures: Some(figures),
-            position: Some(42),
-            in_progress: 1,
-            executors: vec![ExecutorUse { name: "plans".into(), running: 2, waiting: 1, limit: 20 }],
-            requests: vec![("put", 17)],
-            now: Timestamp::from_second(1_060).unwrap(),
-        };
-        let samples = |text: String| text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
-        assert_snapshot!(samples(exposition(&facts.families(), "tidelock")), @r##"
-    tidelock_role{role="standby"} 0
-    tidelock_role{role="restoring"} 0
-    tidelock_role{role="leading"} 1
-    tidelock_role{role="draining"} 0
-    tidelock_role{role="asleep"} 0
-    tidelock_role_since_seconds 900
-    tidelock_epoch 7
-    tidelock_fingerprint_mismatch 0
-    tidelock_jobs_in_progress 1
-    tidelock_executor_jobs_running{executor="plans"} 2
-    tidelock_executor_jobs_waiting{executor="plans"} 1
-    tidelock_executor_jobs_limit{executor="plans"} 20
-    tidelock_deliveries_total{end="recorded"} 0
-    tidelock_deliveries_total{end="inbox"} 2
-    tidelock_deliveries_total{end="rejected"} 0
-    tidelock_deliveries_total{end="failed"} 0
-    tidelock_inbox_waiting 0
-    tidelock_inbox_unusable 0
-    tidelock_leads_total 0
-    tidelock_deposed_total 0
-    tidelock_journal_seq 42
-    tidelock_commits_total 3
-    tidelock_commit_bytes_total 4096
-    tidelock_last_commit_duration_seconds 0.05
-    tidelock_last_commit_age_seconds 60
-    tidelock_lease_age_seconds 1.5
-    tidelock_journal_tail_objects 0
-    tidelock_journal_tail_bytes 0
-    tidelock_bases_total 0
-    tidelock_base_bytes_total 0
-    tidelock_bucket_requests_total{kind="put"} 17
-    "##);
-        let renamed = exposition(&facts.families(), "acme.infra-1");
-        assert!(renamed.contains("\nacme_infra_1_journal_seq 42\n"), "{renamed}");
-        (facts.figures, facts.executors) = (None, Vec::new());
-        let standby = exposition(&facts.families(), "tidelock");
-        assert!(standby.contains("\ntidelock_deliveries_total{end=\"inbox\"} 2\n") && !standby.contains("commit"));
-        assert!(!standby.contains("executor"), "{standby}");
-        // Each family is described once, before its samples.
-        for line in standby.lines().filter(|line| !line.starts_with('#')) {
-            let family = line.split(['{', ' ']).next().unwrap();
-            assert_eq!(standby.matches(&format!("# TYPE {family} ")).count(), 1, "{line}");
-        }
-    }
+    families.into_vec()
 }

@@ -44,7 +44,7 @@ pub(super) async fn call(State(site): State<Arc<Site>>, headers: HeaderMap) -> R
 /// Begins a visit if a leader has to serve such a request, and waits until this server leads if it sleeps. Figures are no visit: they are
 /// read every few seconds.
 pub(super) async fn attend(site: &Site, who: Who, method: &Method, path: &str) -> Option<AttendedVisit> {
-    let is_figures = path == "/metrics" || site.state.metrics_path.as_deref() == Some(path);
+    let is_figures = path == "/metrics" || site.state.metrics.path.as_deref() == Some(path);
     if !site.state.sleeps || !matches!(who, Who::People | Who::Api | Who::Token) || is_figures {
         return None;
     }

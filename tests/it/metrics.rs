@@ -58,6 +58,42 @@ fn figures_are_sent_to_statsd_while_the_server_works_and_when_it_ends() {
     });
 }
 
+/// Runs and jobs are counted by result and labels, with the times of their phases, for scrapers of both formats.
+#[test]
+fn work_is_counted_and_measured() {
+    let yaml = workflow("", &[PLANNED], &["false"]);
+    let flags = ["--metrics-labels=project", "--metrics-atlantis-names"];
+    run_test(Setup::one_project().repos_yaml(&yaml).flags(&flags), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "error");
+        let accept = [("accept", "application/openmetrics-text; version=1.0.0")];
+        let scrape = async || ctx.request("GET", "/metrics", &accept).await.1;
+        let counted =
+            |page: &str, pattern: &str| regex::Regex::new(&format!("(?m)^{pattern}$")).unwrap().is_match(page);
+        let apply = r#"tidelock_runs_total\{command="apply",result="error",repository="[^"]+/acme/infra"\} 1"#;
+        ctx.until("the apply is counted", async || counted(&scrape().await, apply)).await;
+        let page = scrape().await;
+        for pattern in [
+            "# TYPE tidelock_runs counter",
+            r#"tidelock_runs_total\{command="plan",result="success",repository="[^"]+/acme/infra"\} 1"#,
+            r#"tidelock_jobs_total\{command="plan",result="success",repository="[^"]+/acme/infra",project="[^"]+/default"\} 1"#,
+            r#"tidelock_jobs_total\{command="apply",result="error",repository="[^"]+/acme/infra",project="[^"]+/default"\} 1"#,
+            r#"tidelock_run_duration_seconds_count\{command="plan",trigger="autoplan"\} 1"#,
+            r#"tidelock_phase_duration_seconds_count\{phase="run"\} [1-9]"#,
+            r#"tidelock_phase_duration_seconds_count\{phase="checkout"\} 2"#,
+            "tidelock_queue_duration_seconds_count 2",
+            "tidelock_locks 1",
+            "tidelock_cmd_autoplan_execution_time_count 1",
+            "tidelock_cmd_comment_apply_execution_time_count 1",
+            "tidelock_project_apply_execution_error 1",
+            "# EOF",
+        ] {
+            assert!(counted(&page, pattern), "{pattern}: {page}");
+        }
+    });
+}
+
 #[test]
 fn jobs_at_an_executor_are_counted_and_shown_without_their_keys() {
     let setup = Setup::projects(&["a", "b"]).repos_yaml(&format!(

@@ -35,6 +35,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
     ("notifications", &["domain", "retry", "settings", "store"]),
     ("reply", &["domain", "render", "store", "vcs", "retry"]),
+    ("meters", &["domain", "settings"]),
     ("google_api", &["vault"]),
     ("wake", &["google_api"]),
     (
@@ -50,6 +51,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "executors",
             "inputs",
             "locks",
+            "meters",
             "notifications",
             "schedule",
             "terraform",
@@ -74,6 +76,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "webhook",
             "config",
             "locks",
+            "meters",
             "execute",
             "notifications",
             "runner",
@@ -87,7 +90,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("server_status", &["dispatch", "store", "vault"]),
-    ("web", &["domain", "webhook", "store", "dispatch", "server_status", "vault", "wake"]),
+    ("web", &["domain", "webhook", "store", "dispatch", "meters", "server_status", "vault", "wake"]),
 ];
 /// Files that may start child processes.
 const MAY_SPAWN: &[&str] = &[

@@ -57,6 +57,10 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
         ctx.say(&second, "atlantis unlock").await.is_message("unlocked").has("Next in line for").has("#3");
         ctx.next(&third).await.is_replan("success");
         assert_eq!(lines(ctx).await, ["a #3: "]);
+        let (_, metrics) = ctx.request("GET", "/metrics", &[]).await;
+        for line in ["lock_wait_duration_seconds_count 2", "lock_waits 0", "locks 1"] {
+            assert!(metrics.contains(&format!("\ntidelock_{line}\n")), "{line}: {metrics}");
+        }
     });
 }
 

@@ -12,6 +12,7 @@ use crate::config::executors::ExecutorName;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::state::{PlanRecord, RemoteJob};
 use crate::executors::{self, Beginning, FollowRequest, Followed, PackProblem, plan_tree, random_key};
+use crate::meters::RunPhase;
 use crate::process::LineSink;
 use crate::runner::result::{Ending, Ran, StepProblem};
 use crate::runner::spec::{JobSpec, PlanUse};
@@ -19,7 +20,7 @@ use crate::vault::jobs::JobObjects;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Time within which a job of a drift run has to begin at its executor.
@@ -64,22 +65,27 @@ impl ExecutorSlot {
         config: &ProjectConfig,
     ) -> Result<Option<ExecutorSlot>, NotRun> {
         let Some(name) = executor(ctx, work, config) else { return Ok(None) };
+        let began = Instant::now();
         let permit = tokio::select! {
             biased;
             () = work.cancel.leave.cancelled() => return Err(anyhow::Error::from(JobLeft).into()),
             () = work.cancel.token.cancelled() => return Err(Stop::Cancelled.into()),
             permit = ctx.executors.slot(name) => permit.context("an executor is gone")?,
         };
+        ctx.meters.phase(RunPhase::Wait, began.elapsed());
         Ok(Some(ExecutorSlot { remote: RemoteJob { executor: name.to_owned(), key: random_key()? }, permit }))
     }
 }
 
 /// Waits until the server has room for a job, unless it runs at an executor.
 pub(in super::super) async fn enter<'c>(ctx: &'c Context, slot: Option<&ExecutorSlot>) -> Option<Permit<'c>> {
-    match slot {
-        None => Some(ctx.admission.enter_when_free().await),
-        Some(_) => None,
+    if slot.is_some() {
+        return None;
     }
+    let began = Instant::now();
+    let permit = ctx.admission.enter_when_free().await;
+    ctx.meters.phase(RunPhase::Wait, began.elapsed());
+    Some(permit)
 }
 
 impl JobRun<'_> {

@@ -3,6 +3,7 @@
 use super::super::cancel::CancelReason;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
+use super::super::measured;
 use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
 use super::{JobRun, Ready};
@@ -112,8 +113,9 @@ impl JobRun<'_> {
         Ok(ran)
     }
 
-    /// Notes the traces of Terraform's lock on the state.
+    /// Notes the times of its steps, and the traces of Terraform's lock on the state.
     pub(super) fn notes(&mut self, ran: &Ran) {
+        measured::steps(self.ctx, &ran.steps, self.began.elapsed());
         self.killed |= ran.state_lock.killed;
         self.record.state_lock.machine = Some(ran.state_lock.machine.clone());
         self.record.state_lock.met.clone_from(&ran.state_lock.met);

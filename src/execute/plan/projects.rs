@@ -26,6 +26,7 @@ use crate::domain::state::{Job, LockHolder, PlanRecord, ProjectState, ProjectSta
 use crate::domain::waiting::Blocked;
 use crate::domain::{PlanId, ProjectId};
 use crate::locks::{LockEvent, WantedLock};
+use crate::meters::RunPhase;
 use crate::runner::local::archive_path;
 use crate::runner::spec::Steps;
 use crate::schedule::Schedule;
@@ -34,6 +35,7 @@ use crate::terraform::summary::plan_resources;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::Semaphore;
 
 /// Plans of the projects of one run.
@@ -96,7 +98,12 @@ impl<'a, Of> PlanRun<'a, Of> {
         // An executor has memory of its own.
         let permit = match at {
             Some(_) => None,
-            None => Some(capacity::enter_for_plan(ctx, work, &config.id).await?),
+            None => {
+                let began = Instant::now();
+                let permit = capacity::enter_for_plan(ctx, work, &config.id).await?;
+                ctx.meters.phase(RunPhase::Wait, began.elapsed());
+                Some(permit)
+            }
         };
         let (mut job, begun) = JobRun::begin(ctx, work, config, at, begin).await?;
         let ready = match ready {

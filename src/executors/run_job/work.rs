@@ -234,6 +234,7 @@ impl<'a> Work<'a> {
             state_lock: LockTrace { machine: machine(), killed: false, met: None },
             log_lines: 0,
             policies: None,
+            steps: Vec::new(),
         };
         RemoteEnd { ran, plan: None, left: None, errored: None }
     }

@@ -6,7 +6,8 @@
 //! tidelock.lease_age_seconds:1.5|g
 //! ```
 
-use super::{MetricFamily, MetricKind, collect};
+use super::collect;
+use super::families::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use crate::web::WebState;
 use anyhow::{Context as _, Result};
 use std::collections::HashMap;
@@ -33,7 +34,7 @@ pub(crate) async fn send(state: Arc<WebState>, host: String, port: u16, stop: Ca
             () = stop.cancelled() => true,
             _ = ticks.tick() => false,
         };
-        let lines = lines(&collect(&state), &state.metrics_namespace, &mut counted);
+        let lines = lines(&collect(&state).await, &state.metrics.namespace, &mut counted);
         let sent = timeout(ROUND, datagrams(&host, port, &lines)).await;
         let sent = sent.unwrap_or_else(|_| Err(anyhow::anyhow!("it took longer than {ROUND:?}")));
         if let (Err(error), true) = (&sent, works) {
@@ -73,15 +74,17 @@ fn packed(lines: &[String]) -> Vec<String> {
     all
 }
 
-/// Returns one line for each metric; for a counter its increase since the last round, if any.
+/// Returns one line for each metric that is a number; for a counter its increase since the last round, if any.
 fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<String, f64>) -> Vec<String> {
     let mut lines = Vec::new();
     for family in families {
-        for (label, value) in &family.samples {
-            let end = label.as_ref().map(|(_, word)| format!(".{word}")).unwrap_or_default();
+        for MetricSample { labels, value } in &family.samples {
+            let MetricValue::Number(value) = value else { continue };
+            let end: String = labels.iter().map(|(_, word)| format!(".{}", plain(word))).collect();
             let name = format!("{namespace}.{}{end}", family.name);
             match family.kind {
                 MetricKind::Gauge => lines.push(format!("{name}:{value}|g")),
+                MetricKind::Histogram | MetricKind::Summary => {}
                 MetricKind::Counter => {
                     let before = counted.insert(name.clone(), *value).unwrap_or_default();
                     // A counter of a leader restarts with each lead.
@@ -96,13 +99,19 @@ fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<Strin
     lines
 }
 
+/// Returns a label's word as a part of a name: the format has no escapes.
+fn plain(word: &str) -> String {
+    word.replace(|character: char| !(character.is_ascii_alphanumeric() || "_-".contains(character)), "_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn family(name: &'static str, kind: MetricKind, samples: &[(Option<&'static str>, f64)]) -> MetricFamily {
-        let samples = samples.iter().map(|(word, value)| (word.map(|word| ("end", word.to_owned())), *value)).collect();
-        MetricFamily { name, kind, help: "", samples }
+        let labels = |word: Option<&str>| word.map(|word| ("end", word.to_owned())).into_iter().collect();
+        let samples = samples.iter().map(|(word, value)| MetricSample::number(labels(*word), *value)).collect();
+        MetricFamily { name: name.into(), kind, help: "", samples }
     }
 
     #[test]

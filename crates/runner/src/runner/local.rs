@@ -32,7 +32,7 @@ pub use modules::{ModuleOrigin, ModuleOrigins};
 pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
 pub use separation::{Separation, SeparationSettings, Surroundings};
 
-use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem};
+use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem, StepTime};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
 use crate::checkout::folder::Folder;
 use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
@@ -44,8 +44,8 @@ use changes::PlanChanges;
 use secrecy::SecretString;
 use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tidelock_core::domain::ProjectId;
 use tidelock_core::domain::command::CommandName;
 use tokio_util::sync::CancellationToken;
@@ -151,7 +151,7 @@ impl Local {
     /// Runs the steps of a job at its place. The caller holds the lock of the project's directory ([`DirectoryLocks::lock`]). `turn` is
     /// dropped when the last step has ended, before files are kept.
     pub async fn run<T: Send>(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, turn: T) -> Ran {
-        let (killed, log_lines) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (killed, log_lines, times) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
         let counting = |line: &str| {
             log_lines.fetch_add(1, Ordering::Relaxed);
             (io.log)(line);
@@ -160,7 +160,7 @@ impl Local {
         if matches!(spec.plan, PlanUse::Make { .. }) {
             self.remove_plan_file(place).await;
         }
-        let ran = self.steps(spec, place, &io, &killed).await;
+        let ran = self.steps(spec, place, &io, (&killed, &times)).await;
         drop(turn);
         let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
@@ -187,10 +187,18 @@ impl Local {
             met: if is_broken { find_lock(&output) } else { None },
         };
         let log_lines = log_lines.load(Ordering::Relaxed);
-        Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies }
+        let steps = times.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies, steps }
     }
 
-    async fn steps(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, killed: &AtomicBool) -> Result<StepsRan, Broken> {
+    /// Runs the steps. Sets `killed` if a process of them was killed, and adds to their times.
+    async fn steps(
+        &self,
+        spec: &JobSpec,
+        place: &Place,
+        io: &Io<'_>,
+        (killed, times): (&AtomicBool, &Mutex<Vec<StepTime>>),
+    ) -> Result<StepsRan, Broken> {
         // Steps of other projects may have run in the tree since the job was prepared.
         if place.in_dir(|_| Ok(())).await.is_err() {
             return Err(Broken::Problem(StepProblem::DirectoryReplaced, String::new()));
@@ -207,7 +215,7 @@ impl Local {
         })?;
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
         let (plan, folder) = (plan.as_ref(), folder.as_ref());
-        let job = StageJob { local: self, spec, place, io, killed, copies: &copies, plan, folder };
+        let job = StageJob { local: self, spec, place, io, killed, times, copies: &copies, plan, folder };
         let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {

@@ -6,13 +6,13 @@ use super::made_of::MadeOf;
 use super::sealed::{Copies, PlanToRead, Sealed};
 use super::{Io, Local, Place, RunFolder, Surroundings, modules};
 use crate::process::{Answering, Finished, Invocation, LineSink};
-use crate::runner::result::{PoliciesRan, StepProblem};
+use crate::runner::result::{PoliciesRan, StepKind, StepProblem, StepTime};
 use crate::runner::spec::JobSpec;
 use crate::terraform::summary::strip_ansi;
 use secrecy::ExposeSecret;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidelock_core::config::workflow::{EnvValue, OutputFilter, Step};
 
@@ -42,6 +42,7 @@ pub(super) struct Stage<'a> {
     pub(super) folder: Option<Arc<RunFolder>>,
     /// Set if one of its processes was killed.
     killed: &'a AtomicBool,
+    times: &'a Mutex<Vec<StepTime>>,
 }
 
 /// Data that the stages of a job share.
@@ -52,6 +53,8 @@ pub(super) struct StageJob<'a> {
     pub(super) io: &'a Io<'a>,
     /// Set if one of its processes was killed.
     pub(super) killed: &'a AtomicBool,
+    /// Times of the steps so far.
+    pub(super) times: &'a Mutex<Vec<StepTime>>,
     /// Copies of sealed files, for commands.
     pub(super) copies: &'a Arc<Copies>,
     /// The plan that they read; absent if they make one.
@@ -126,7 +129,7 @@ pub(super) enum Broken {
 impl<'a> Stage<'a> {
     /// Returns a stage with the environment that every stage of the job begins with. Commands find their copy of the plan in `PLANFILE`.
     pub(super) fn new(job: &StageJob<'a>) -> Stage<'a> {
-        let StageJob { local, spec, place, io, killed, copies, plan, folder } = *job;
+        let StageJob { local, spec, place, io, killed, times, copies, plan, folder } = *job;
         let mut env = environment::for_steps(local, spec, place, folder.map(Arc::as_ref));
         if let Some(copy) = plan.and_then(|plan| plan.copy.as_ref()) {
             environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
@@ -149,6 +152,7 @@ impl<'a> Stage<'a> {
             json: None,
             folder,
             killed,
+            times,
         }
     }
 
@@ -158,25 +162,35 @@ impl<'a> Stage<'a> {
             if self.io.stop.is_cancelled() {
                 return Err(Broken::Stopped);
             }
-            match step {
-                Step::Init { extra_args } => self.init(extra_args).await?,
-                Step::Plan { extra_args } => self.plan(extra_args).await?,
-                Step::Apply { extra_args } => self.apply(extra_args).await?,
-                Step::Show { extra_args } => self.show(extra_args).await?,
-                Step::Import { extra_args } => self.state_command(&["import"], extra_args).await?,
-                Step::StateRm { extra_args } => self.state_command(&["state", "rm"], extra_args).await?,
-                Step::Run { command, output } => {
-                    self.made_of.note_command(&command.command);
-                    self.run_step(command, output).await?;
-                }
-                Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
-                Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
-                Step::Multienv { command, show } => {
-                    let added = self.multienv(command).await?;
-                    self.shown.extend(show.then_some(added));
-                }
-                Step::PolicyCheck { extra_args } => self.policy_check(extra_args).await?,
+            let began = Instant::now();
+            let ended = self.step(step).await;
+            let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let time = StepKind::of(step).map(|kind| StepTime { kind, millis });
+            self.times.lock().unwrap_or_else(PoisonError::into_inner).extend(time);
+            ended?;
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), Broken> {
+        match step {
+            Step::Init { extra_args } => self.init(extra_args).await?,
+            Step::Plan { extra_args } => self.plan(extra_args).await?,
+            Step::Apply { extra_args } => self.apply(extra_args).await?,
+            Step::Show { extra_args } => self.show(extra_args).await?,
+            Step::Import { extra_args } => self.state_command(&["import"], extra_args).await?,
+            Step::StateRm { extra_args } => self.state_command(&["state", "rm"], extra_args).await?,
+            Step::Run { command, output } => {
+                self.made_of.note_command(&command.command);
+                self.run_step(command, output).await?;
             }
+            Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
+            Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
+            Step::Multienv { command, show } => {
+                let added = self.multienv(command).await?;
+                self.shown.extend(show.then_some(added));
+            }
+            Step::PolicyCheck { extra_args } => self.policy_check(extra_args).await?,
         }
         Ok(())
     }
