@@ -282,7 +282,8 @@ def other_values():
     check("existing secrets: they are read", (env["TIDELOCK_GH_TOKEN"], env["TIDELOCK_WEB_USERNAME"], env["TIDELOCK_API_SECRET"])
           == (("mine", "github_token"), ("login", "username"), ("api", "apisecret")))
     bucket = {"bucket": "gs://state/tidelock", "image": {"digest": "sha256:" + "a" * 64}, "networkPolicy": {"enabled": True, "ingressRanges": ["35.191.0.0/16"]},
-              "podMonitor": {"enabled": True, "kind": "PodMonitor"}, "podDisruptionBudget": {"enabled": True}}
+              "podMonitor": {"enabled": True, "kind": "PodMonitor"},
+              "prometheusRule": {"enabled": True, "additionalLabels": {"release": "prometheus"}}, "grafanaDashboard": {"enabled": True}, "podDisruptionBudget": {"enabled": True}}
     docs = rendered("bucket", LEAST, EXISTING, bucket)
     workload, pod, container = pod_of(docs)
     check("bucket: a Deployment that surges", workload["kind"] == "Deployment" and workload["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0})
@@ -291,6 +292,10 @@ def other_values():
     check("bucket: the image by digest", container["image"].endswith("@sha256:" + "a" * 64))
     policy = str(of(docs, "NetworkPolicy")["spec"])
     check("bucket: names, the controller and the metadata server", all(a in policy for a in ("169.254.20.10/32", "ingress-nginx", "35.191.0.0/16", "169.254.169.252/32")))
+    rules = of(docs, "PrometheusRule")
+    check("bucket: alerts", [r["alert"] for r in rules["spec"]["groups"][0]["rules"]][0] == "TidelockNoLeader" and rules["metadata"]["labels"]["release"] == "prometheus")
+    board = of(docs, "ConfigMap", "tidelock-dashboard")
+    check("bucket: the dashboard is the file", json.loads(board["data"]["tidelock.json"]) == json.loads((CHART / "files/dashboard.json").read_text()) and board["metadata"]["labels"]["grafana_dashboard"] == "1")
     check("bucket: budget", of(docs, "PodDisruptionBudget")["spec"]["minAvailable"] == 1)
     check("bucket: metrics with the login", of(docs, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["basicAuth"]["username"] == {"name": "login", "key": "username"})
     hosts = {"ingress": {"host": "", "hosts": [{"host": "a.test", "paths": ["/"]}, {"host": "b.test", "paths": ["/x"], "service": "sign-on"}]}}
