@@ -44,7 +44,11 @@ async fn drift_is_counted_as_its_findings_say() {
 
 #[tokio::test]
 async fn locks_owners_plans_and_the_stop_of_applies_are_counted() {
-    let (_dir, store) = open();
+    let (dir, store) = open();
+    std::fs::create_dir(dir.path().join("plans")).unwrap();
+    for plan in ["p1", "p2"] {
+        std::fs::write(dir.path().join("plans").join(plan), "plan").unwrap();
+    }
     assert_eq!(store.read(|view| view.figures()).await.unwrap(), StateFigures::default());
     let written = store.write(|tx| {
         let lock = |dir: &str, since| project_lock(repo("github.com", "infra"), project(dir), 1, since);
