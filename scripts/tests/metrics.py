@@ -135,7 +135,11 @@ def main():
         finally:
             for process in [sandbox] + ([prometheus.process] if prometheus else []):
                 process.send_signal(signal.SIGTERM)
-                process.wait(30)
+            for process in [sandbox] + ([prometheus.process] if prometheus else []):
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
             if FAILED:
                 print((work / "sandbox.log").read_text()[-3000:], (work / "prometheus.log").read_text()[-3000:])
 
@@ -181,6 +185,8 @@ def evaluated(prometheus):
 
 
 os.environ["NO_PROXY"] = "*"
+# The caller's time limit ends what was started, too.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 began = time.monotonic()
 main()
 print(f"metrics: {time.monotonic() - began:.0f} s\n{len(PASSED)} passed, {len(FAILED)} failed")

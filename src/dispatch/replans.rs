@@ -98,7 +98,9 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item
     let begun = recorder::transaction(inner, move |tx| tx.begin_replan(replan, &of)).await?;
     // After a rename it is enqueued again under the new name.
     let Some(due) = begun else { return Ok(()) };
-    note_waits(inner, id, &due).await?;
+    if let Err(error) = note_waits(inner, id, &due).await {
+        tracing::warn!(pull = %id, error = format!("{error:#}"), "waits could not be measured");
+    }
     if due.is_empty() {
         return inner.answer_delivery(id, &item.cause, None, None).await;
     }

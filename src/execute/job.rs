@@ -219,6 +219,12 @@ impl<'a> JobRun<'a> {
 
     /// Returns the job's end with its change, for a caller that commits it together with more.
     pub(super) fn ended(self, outcome: JobOutcome, change: JobChange) -> JobEnd {
+        measured::job_ended(self.ctx, self.work, &outcome);
+        self.ended_again(outcome, change)
+    }
+
+    /// Does the same for a job whose end was counted before.
+    pub(super) fn ended_again(self, outcome: JobOutcome, change: JobChange) -> JobEnd {
         let status = self.work.command.name.spec().has_status.then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
         record.state = job_state(&outcome);
@@ -228,7 +234,6 @@ impl<'a> JobRun<'a> {
         let may_lock = record.locks_state();
         record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.add(&record);
-        measured::job_ended(self.ctx, self.work, &outcome);
         JobEnd::new(outcome, JobFacts { job: record, status, change }, self.log)
     }
 }

@@ -83,7 +83,7 @@ async fn end(ctx: &Context, job: Job, objects: &JobObjects, result: Value) -> Re
     let ran = job.late(objects, &spec.job, result).await?;
     let (outcome, errored) = outcome(&job, &spec, ran).await?;
     let outcome = job.outcome(outcome);
-    let end = job.ended(outcome.clone(), JobChange::Nothing);
+    let end = job.ended_again(outcome.clone(), JobChange::Nothing);
     let state_lock = end.facts().job.state_lock.clone();
     Ok(LateJob { outcome, errored, state_lock, _end: end })
 }

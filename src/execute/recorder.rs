@@ -267,6 +267,7 @@ pub(super) async fn refusal(
 
 /// Commits the end of the run: its delivery or re-plan has ended, comments and statuses are in the outbox, and pending ends of jobs are recorded.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
+    let answer = work.with_begun_before(answer);
     let result = measured::of_answer(&answer);
     let ended = record_answer(ctx, work, answer).await?;
     measured::run_ended(ctx, work, result);
@@ -274,7 +275,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
 }
 
 async fn record_answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<Ended> {
-    let (ends, answer) = (work.unrecorded.take(), work.with_begun_before(answer));
+    let ends = work.unrecorded.take();
     if ends.is_empty() {
         return answer_with(ctx, work, answer, &ends).await;
     }

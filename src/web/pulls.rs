@@ -223,7 +223,7 @@ fn missing_approvals(records: &PullRecords) -> anyhow::Result<Vec<MissingApprova
         let failed = check.sets.iter().filter(|set| !set.passed);
         let sets = failed.filter_map(|set| match result_of(&set.name) {
             Some(result) => (!result.is_met()).then(|| result.clone()),
-            None => Some(MarkedPolicySet { name: set.name.clone(), ..MarkedPolicySet::default() }),
+            None => Some(MarkedPolicySet::of_unknown_approvals(&set.name)),
         });
         let sets: Vec<MarkedPolicySet> = sets.collect();
         if !sets.is_empty() {

@@ -40,6 +40,7 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 typed: String::new(),
                 fault: None,
                 answered: false,
+                end: None,
                 results: Vec::new(),
                 automerge: None,
                 finished: None,

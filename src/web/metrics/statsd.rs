@@ -10,7 +10,7 @@ use super::collect;
 use super::families::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use crate::web::WebState;
 use anyhow::{Context as _, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UdpSocket, lookup_host};
@@ -76,7 +76,8 @@ fn packed(lines: &[String]) -> Vec<String> {
 
 /// Returns one line for each metric that is a number; for a counter its increase since the last round, if any.
 fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<String, f64>) -> Vec<String> {
-    let mut lines = Vec::new();
+    // Words that differ only in characters that the format lacks are one name.
+    let (mut lines, mut sums) = (Vec::new(), BTreeMap::new());
     for family in families {
         for MetricSample { labels, value } in &family.samples {
             let MetricValue::Number(value) = value else { continue };
@@ -85,17 +86,19 @@ fn lines(families: &[MetricFamily], namespace: &str, counted: &mut HashMap<Strin
             match family.kind {
                 MetricKind::Gauge => lines.push(format!("{name}:{value}|g")),
                 MetricKind::Histogram | MetricKind::Summary => {}
-                MetricKind::Counter => {
-                    let before = counted.insert(name.clone(), *value).unwrap_or_default();
-                    // A counter of a leader restarts with each lead.
-                    let more = if *value < before { *value } else { value - before };
-                    if more > 0.0 {
-                        lines.push(format!("{name}:{more}|c"));
-                    }
-                }
+                MetricKind::Counter => *sums.entry(name).or_insert(0.0) += value,
             }
         }
     }
+    for (name, value) in sums {
+        let before = counted.insert(name.clone(), value).unwrap_or_default();
+        // A counter of a leader restarts with each lead.
+        let more = if value < before { value } else { value - before };
+        if more > 0.0 {
+            lines.push(format!("{name}:{more}|c"));
+        }
+    }
+    lines.sort();
     lines
 }
 
@@ -131,6 +134,14 @@ mod tests {
         assert_eq!(told(3.0, 1.5), first);
         assert_eq!(told(5.0, 0.0), ["acme.infra.commits_total:2|c", "acme.infra.lease_age_seconds:0|g"]);
         assert_eq!(told(1.0, 0.0), ["acme.infra.commits_total:1|c", "acme.infra.lease_age_seconds:0|g"]);
+    }
+
+    #[test]
+    fn words_that_differ_in_characters_that_the_format_lacks_are_counted_together() {
+        let jobs = [family("jobs_total", MetricKind::Counter, &[(Some("a/b"), 10.0), (Some("a_b"), 3.0)])];
+        let mut counted = HashMap::new();
+        assert_eq!(lines(&jobs, "tidelock", &mut counted), ["tidelock.jobs_total.a_b:13|c"]);
+        assert!(lines(&jobs, "tidelock", &mut counted).is_empty(), "nothing has ended since");
     }
 
     #[test]

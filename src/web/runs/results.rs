@@ -59,6 +59,11 @@ pub(in crate::web) struct MarkedPolicySet {
 }
 
 impl MarkedPolicySet {
+    /// Returns a set that has not passed, and of whose approvals nothing is known.
+    pub(in crate::web) fn of_unknown_approvals(name: &str) -> MarkedPolicySet {
+        MarkedPolicySet { name: name.to_owned(), ..MarkedPolicySet::default() }
+    }
+
     /// Returns true if it has passed or is approved.
     pub(in crate::web) fn is_met(&self) -> bool {
         self.passed || self.approvals >= self.required
