@@ -9,7 +9,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 # The commit, for the metric build_info.
-ARG TIDELOCK_REVISION=unknown
+ARG SOURCE_REVISION=unknown
 RUN cargo build --profile dist --locked --bin tidelock \
     && install -m 0755 target/dist/tidelock /tidelock
 

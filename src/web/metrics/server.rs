@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Commit that it was built from, where the build was told.
-const REVISION: Option<&str> = option_env!("TIDELOCK_REVISION");
+const REVISION: Option<&str> = option_env!("SOURCE_REVISION");
 
 /// The data of these metrics, at one moment.
 pub(super) struct ServerMetrics<'a> {
