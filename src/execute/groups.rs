@@ -92,7 +92,8 @@ impl Groups<'_> {
                 if let Some(outcome) = skipped {
                     return projects.skip(outcome).await;
                 }
-                match projects.attempt(config, before).await {
+                // Much of a run is in it: boxed, it takes no part of each caller's stack.
+                match Box::pin(projects.attempt(config, before)).await {
                     Ok(done) => Ok(done),
                     Err(reason) => {
                         let outcome = reason.outcome(ctx, work)?;

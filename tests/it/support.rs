@@ -141,7 +141,9 @@ pub(crate) fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
 
 /// The same with another time limit.
 pub(crate) fn run_test_within(limit: Duration, setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // The stack is that of the server's own threads.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).thread_stack_size(8 << 20).enable_all().build().unwrap();
     runtime.block_on(async {
         let ctx = Ctx::start(setup).await;
         let whole = async {

@@ -81,7 +81,7 @@ pub(crate) fn target_flags(target: &Target) -> String {
 }
 
 /// Returns a command as people type it, without the executable: its target, `--force`, `--only` and arguments, cut to
-/// [`MAX_TYPED`] characters.
+/// 300 characters.
 pub fn typed(command: &Command) -> String {
     let Command { name, target, positional, extra_args, force, only, .. } = command;
     let flags = [(*force, " --force"), (*only, " --only")];

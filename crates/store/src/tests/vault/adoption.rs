@@ -33,7 +33,7 @@ pub(super) async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
     store.close().await.unwrap();
     // Convert to the first format, which had no kept files.
     let connection = schema::open_raw(&dir.path().join(DATABASE)).unwrap();
-    let later = "DROP TABLE kept_files; DROP TABLE repos; DROP TABLE schedules; DROP TABLE claims; DROP TABLE notifications; DROP TABLE freezes; DROP TABLE policy_checks; DROP TABLE owners; DROP TABLE changed_projects; DROP TABLE waiters; DROP TABLE seen_plans; DROP TABLE drift; DROP TABLE remediations; DROP TABLE replans; DROP INDEX plans_project; DROP INDEX plans_strict; DROP INDEX runs_pull; DROP INDEX jobs_run; DROP INDEX jobs_untold; DROP INDEX effects_told; DROP INDEX jobs_lost; DROP INDEX plans_tree;";
+    let later = "DROP TABLE kept_files; DROP TABLE repos; DROP TABLE schedules; DROP TABLE claims; DROP TABLE notifications; DROP TABLE freezes; DROP TABLE policy_checks; DROP TABLE owners; DROP TABLE changed_projects; DROP TABLE waiters; DROP TABLE seen_plans; DROP TABLE drift; DROP TABLE remediations; DROP TABLE replans; DROP INDEX plans_project; DROP INDEX plans_strict; DROP INDEX runs_pull; DROP INDEX jobs_run; DROP INDEX jobs_untold; DROP INDEX effects_told; DROP INDEX jobs_lost; DROP INDEX plans_tree; DROP INDEX runs_history; DROP INDEX jobs_projects;";
     connection.execute_batch(&format!("{later} PRAGMA user_version = 1")).unwrap();
     (Arc::new(dir), good)
 }
