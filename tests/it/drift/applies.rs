@@ -111,7 +111,9 @@ fn who_plans_while_a_project_is_applied_waits_and_is_planned_after_it() {
             ctx.status(&opened, "atlantis/plan: net/default", "failure", "drift run").await;
             let (_, page) = ctx.request("GET", "/", &[]).await;
             assert!(
-                page.contains("a drift run</a>") && page.contains("that applies main") && !page.contains("infra#0"),
+                page.contains("acme&#x2f;infra a drift run")
+                    && page.contains("that applies main")
+                    && !page.contains("infra#0"),
                 "{page}"
             );
             // Nobody can delete it meanwhile.
