@@ -124,10 +124,13 @@ impl RunFilter {
         let mut index = "runs_history";
         let text = |text: String| Value::Text(text);
         let places = |count: usize| vec!["?"; count].join(", ");
+        let pulls = |number: u64| -> Vec<Value> {
+            self.repos.iter().map(|repo| text(PullId { repo: repo.clone(), number }.to_string())).collect()
+        };
         if let Some(number) = self.number {
             index = "runs_pull";
             parts.push(format!("pull IN ({})", places(self.repos.len())));
-            values.extend(self.repos.iter().map(|repo| text(PullId { repo: repo.clone(), number }.to_string())));
+            values.extend(pulls(number));
         } else if !self.repos.is_empty() {
             parts.push(format!("({})", vec!["pull > ? AND pull < ?"; self.repos.len()].join(" OR ")));
             values.extend(self.repos.iter().flat_map(|repo| [text(format!("{repo}#")), text(format!("{repo}$"))]));
@@ -147,8 +150,7 @@ impl RunFilter {
         if let Some(project) = &self.project {
             let of_pulls = match self.number {
                 Some(number) => {
-                    values
-                        .extend(self.repos.iter().map(|repo| text(PullId { repo: repo.clone(), number }.to_string())));
+                    values.extend(pulls(number));
                     format!("jobs.pull IN ({})", places(self.repos.len()))
                 }
                 None => "1".to_owned(),
