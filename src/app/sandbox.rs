@@ -13,8 +13,9 @@ use server::Launch;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tidelock_runner::runner::local::folder_of_runs;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 
@@ -198,8 +199,10 @@ impl SandboxDirectory {
 impl Drop for SandboxDirectory {
     fn drop(&mut self) {
         // A child process that is just ending may still write; a directory that cannot be removed is left to the system.
-        let removed = || std::fs::remove_dir_all(&self.path).is_ok() || !self.path.exists();
-        let _ = self.temporary && (0..REMOVALS).any(|_| removed());
+        let remove = |path: &Path| (0..REMOVALS).any(|_| std::fs::remove_dir_all(path).is_ok() || !path.exists());
+        // A server that was killed has left the folders of its runs, which need not be in its data directory.
+        remove(&folder_of_runs(&server::data_dir(&self.path)));
+        let _ = self.temporary && remove(&self.path);
     }
 }
 

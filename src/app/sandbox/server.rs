@@ -42,8 +42,13 @@ pub(super) struct Launch {
     errors: Arc<Mutex<Vec<String>>>,
 }
 
+/// Returns the server's data directory in the sandbox's directory.
+pub(super) fn data_dir(dir: &Path) -> PathBuf {
+    dir.join("data")
+}
+
 impl Launch {
-    /// Prepares a server in `dir`: the data directory is `data`, the bucket is `bucket`. The secrets are environment variables.
+    /// Prepares a server in `dir`: the data directory is [`data_dir`], the bucket is `bucket`. The secrets are environment variables.
     /// `repo_config` is JSON.
     pub(super) fn new(
         environment: &[(OsString, OsString)],
@@ -54,7 +59,7 @@ impl Launch {
         repo_config: Option<&str>,
     ) -> Result<Launch> {
         let url = format!("http://127.0.0.1:{port}");
-        let (data_dir, bucket) = (dir.join("data"), dir.join("bucket"));
+        let (data_dir, bucket) = (data_dir(dir), dir.join("bucket"));
         let flags = [
             ("bind", "127.0.0.1".to_owned()),
             ("port", port.to_string()),

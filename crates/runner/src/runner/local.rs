@@ -30,7 +30,7 @@ pub use directories::DirectoryLocks;
 pub use home::RunFolder;
 pub use modules::{ModuleOrigin, ModuleOrigins};
 pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
-pub use separation::{Separation, SeparationSettings, Surroundings};
+pub use separation::{Separation, SeparationSettings, Surroundings, folder_of_runs};
 
 use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem, StepTime};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};

@@ -74,7 +74,7 @@ impl Bounds {
         let SeparationSettings { writable, home, data_dir, mut hidden, mut kept, readable, env, users } = settings;
         let variable =
             |wanted: &str| env.iter().find(|(name, _)| name == wanted).map(|(_, value)| PathBuf::from(value));
-        let root = folder_of_runs(data_dir)?;
+        let root = make_folder_of_runs(data_dir)?;
         let server_home = variable("HOME").filter(|home| home.is_absolute() && home.parent().is_some());
         let seed = match (home, &server_home, users) {
             (Some(home), ..) => Seed::All(home.to_owned()),
@@ -121,14 +121,19 @@ fn is_within(path: &Path, dir: &Path) -> bool {
     real(path).starts_with(real(dir))
 }
 
-/// Makes an empty folder for the folders of runs, owned by the server's user. It is in the data directory, or among the machine's temporary
-/// files if that path is too long.
-fn folder_of_runs(data_dir: &Path) -> Result<PathBuf> {
-    let mut root = data_dir.join(FOLDER);
-    if root.as_os_str().len() > LONGEST {
-        let name = hex::encode(&Sha256::digest(data_dir.as_os_str().as_encoded_bytes())[..6]);
-        root = std::env::temp_dir().join(format!("tidelock-{name}"));
+/// Returns the folder with the folders of runs: in the data directory, or among the machine's temporary files if that path is too long.
+pub fn folder_of_runs(data_dir: &Path) -> PathBuf {
+    let root = data_dir.join(FOLDER);
+    if root.as_os_str().len() <= LONGEST {
+        return root;
     }
+    let name = hex::encode(&Sha256::digest(data_dir.as_os_str().as_encoded_bytes())[..6]);
+    std::env::temp_dir().join(format!("tidelock-{name}"))
+}
+
+/// Makes that folder, empty and owned by the server's user.
+fn make_folder_of_runs(data_dir: &Path) -> Result<PathBuf> {
+    let root = folder_of_runs(data_dir);
     let context = || format!("cannot make {} for the home directories of steps", root.display());
     // Folders of runs that a killed server has left.
     remove_path(&root).with_context(context)?;
