@@ -323,6 +323,7 @@ fn rendering(settings: &Settings, templates: &CommentTemplates) -> RenderOptions
         commit_address: None,
         comment_limit: LEAST_COMMENT,
         pull_mark: '#',
+        style: settings.comment_style,
         max_comments: settings.max_comments_per_command,
         disable_folding: settings.disable_markdown_folding,
         diff_format: settings.enable_diff_markdown_format,

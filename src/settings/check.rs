@@ -9,6 +9,7 @@ use crate::config::permissions;
 use crate::config::policies::PolicyEngine;
 use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::CommandName;
+use crate::domain::reply::CommentStyle;
 use crate::domain::{Distribution, duration};
 use crate::process::{RunAsUsers, SHORTEST_SECRET, StepConfinement};
 use secrecy::{ExposeSecret, SecretString};
@@ -92,6 +93,10 @@ pub(super) trait Choice: Copy + 'static {
 
 impl Choice for Strategy {
     const NAMES: &[(&str, Strategy)] = &[("branch", Strategy::Branch), ("merge", Strategy::Merge)];
+}
+
+impl Choice for CommentStyle {
+    const NAMES: &[(&str, CommentStyle)] = &[("short", CommentStyle::Short), ("full", CommentStyle::Full)];
 }
 
 impl Choice for StepConfinement {

@@ -14,6 +14,7 @@ use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::language::CommentLanguage;
+use crate::domain::reply::CommentStyle;
 use crate::process::{RunAsUsers, StepConfinement};
 use secrecy::SecretString;
 use std::net::IpAddr;
@@ -154,7 +155,7 @@ settings! {
             log_level: Text = "info" => check::log_level,
             /// Directory with comment templates of your own; docs/templates.md.
             markdown_template_overrides_dir: Path -> Option<PathBuf> = "~/.markdown_templates" => comments::templates_dir,
-            /// Most comments that one result is split into, up to 100; 0: 100.
+            /// Most comments that one answer is split into, up to 100; 0: 100. With comment-style short at most 2.
             max_comments_per_command: Number -> u32 = "100" => number::<0, 10_000, _>,
             /// Apply projects at the same time, where a repo config does not say.
             parallel_apply: Switch = "false",
@@ -208,6 +209,9 @@ settings! {
             cloud_logging as "log-project": Text -> Option<Option<String>> => check::cloud_logging,
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Run.
             cloud_run_endpoint: Text -> Option<String> => bucket::double,
+            /// How much of an answer is posted. short: one comment, and a second one for a single result that needs it; many results are folded,
+            /// the same plan or refusal is told once, and what does not fit is left out, with a link to the log or the run. full: everything.
+            comment_style: Text -> CommentStyle = "short" => choice,
             /// How long a step may run. Only a value that is given limits apply, import and state rm as well: by default they are never
             /// interrupted.
             job_timeout: Duration = "60m",

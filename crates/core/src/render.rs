@@ -6,6 +6,7 @@ pub mod markdown;
 pub mod marker;
 mod message;
 mod own;
+mod room;
 mod split;
 pub mod statuses;
 mod templates;
@@ -15,16 +16,20 @@ pub use own::{TemplateFile, with_own};
 pub use templates::CommentTemplates;
 
 use crate::domain::CommitAddress;
+use crate::domain::command::CommandName;
 use crate::domain::language::CommentLanguage;
-use crate::domain::reply::{Reply, ReplyBody};
+use crate::domain::reply::{CommentStyle, Reply, ReplyBody, Results};
 use jiff::Timestamp;
 use markdown::Folding;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
+use room::CommentRoom;
 use std::sync::Arc;
 
 /// Maximum number of comments of one reply (Atlantis' default). The operator's limit can only lower it.
 const MAX_COMMENTS: usize = 100;
+/// Maximum number of comments of a single result in [`CommentStyle::Short`]: most plans that do not fit one comment fit two.
+const MAX_SHORT: usize = 2;
 /// Maximum number of times that output is halved until a reply fits the allowed number of comments.
 const HALVINGS: u32 = 16;
 
@@ -41,6 +46,8 @@ pub struct RenderOptions {
     pub comment_limit: usize,
     /// Mark in front of a pull request's number: `#` or `!`.
     pub pull_mark: char,
+    /// `--comment-style`.
+    pub style: CommentStyle,
     /// `--max-comments-per-command`; 0 means `MAX_COMMENTS`.
     pub max_comments: u32,
     /// `--disable-markdown-folding`.
@@ -79,23 +86,71 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     {
         return Vec::new();
     }
-    let most = match options.max_comments {
+    let several = match &reply.body {
+        ReplyBody::Results(results) if results.shown().count() > 1 => Some(results),
+        _ => None,
+    };
+    let allowed = match options.max_comments {
         0 => MAX_COMMENTS,
         n => MAX_COMMENTS.min(usize::try_from(n).unwrap_or(MAX_COMMENTS)),
+    };
+    let most = match options.style {
+        CommentStyle::Short if several.is_some() => 1,
+        CommentStyle::Short => allowed.min(MAX_SHORT),
+        CommentStyle::Full => allowed,
     };
     let marker_limit = marker::MAX_MARKER.min(options.comment_limit / 2);
     let reserve = marker::line(reply, &options.executable, most, most, marker_limit).len() + 2;
     let limit = options.comment_limit.saturating_sub(reserve);
-    let command = reply.command_name().map_or("the", |name| name.spoken());
+    let parts = match several.filter(|_| options.style == CommentStyle::Short) {
+        Some(results) => vec![short(results, reply, options, limit)],
+        None => full(reply, options, limit, most),
+    };
+    let count = parts.len();
+    let numbered = parts.into_iter().enumerate();
+    numbered
+        .map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, &options.executable, i + 1, count, marker_limit)))
+        .collect()
+}
 
+/// Returns as much of several results as fits one comment.
+fn short(results: &Results, reply: &Reply, options: &RenderOptions, limit: usize) -> String {
+    let rooms = CommentRoom::tightened(limit, view::wanted(results, options));
+    let mut fitting = None;
+    let mut is_too_long = |room: &CommentRoom| {
+        let text = body(reply, options, *room);
+        let fits = text.chars().count() <= limit;
+        if fits {
+            fitting = Some(text);
+        }
+        !fits
+    };
+    // Most replies fit at once. Otherwise the last text that fits is that of the widest bounds.
+    if rooms.first().is_none_or(&mut is_too_long) {
+        let _ = rooms.partition_point(is_too_long);
+    }
+    if let Some(text) = fitting {
+        return text;
+    }
+    let tightest = rooms.last().copied().unwrap_or(CommentRoom::of_output(0));
+    let text = body(reply, options, tightest);
+    let rest = run_address(reply, options).map_or("**The rest is too long for a comment.**".to_owned(), |run| {
+        format!("**The rest is too long for a comment:** {}", markdown::link("the run", &run))
+    });
+    first_part(&text, limit, &rest)
+}
+
+/// Returns all of a reply in at most `most` parts. The outputs of jobs are cut if it has more.
+fn full(reply: &Reply, options: &RenderOptions, limit: usize, most: usize) -> Vec<String> {
+    let command = reply.command_name().map_or("the", |name| name.spoken());
     let mut budget = limit.saturating_mul(most);
-    let mut parts = split::split(&body(reply, options, budget), limit, command);
+    let mut parts = split::split(&body(reply, options, CommentRoom::of_output(budget)), limit, command);
     for _ in 0..HALVINGS {
         if parts.len() <= most {
             break;
         }
         budget /= 2;
-        parts = split::split(&body(reply, options, budget), limit, command);
+        parts = split::split(&body(reply, options, CommentRoom::of_output(budget)), limit, command);
     }
     if parts.len() > most {
         let notice = "\n**This comment is cut: it has more parts than `--max-comments-per-command` allows.**";
@@ -105,46 +160,58 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
             *last = if whole.chars().count() <= limit { whole } else { std::mem::take(last) };
         }
     }
-    let count = parts.len();
-    let numbered = parts.into_iter().enumerate();
-    numbered
-        .map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, &options.executable, i + 1, count, marker_limit)))
-        .collect()
+    parts
+}
+
+/// Returns the page of the run that a reply is about. Policy checks have no page of their own.
+fn run_address(reply: &Reply, options: &RenderOptions) -> Option<String> {
+    let has_run =
+        !matches!(reply.body, ReplyBody::Message(_)) && reply.command_name() != Some(CommandName::PolicyCheck);
+    has_run.then(|| format!("{}/runs/{}", options.url, reply.run))
+}
+
+/// Returns the beginning of a text of more than `limit` characters, with `notice` as its last line.
+fn first_part(text: &str, limit: usize, notice: &str) -> String {
+    let room = limit.saturating_sub(notice.chars().count());
+    let first = split::split(text, room, "this").into_iter().next().unwrap_or_default();
+    first.replace(split::CONTINUED.trim(), notice)
 }
 
 /// Cuts a comment that the host rejected as too long to half of `limit`, with its marker.
 pub fn shortened(comment: &str, limit: usize) -> String {
     let marker = marker::last_line(comment).unwrap_or_default();
     let text = comment.trim_end().strip_suffix(marker).unwrap_or(comment);
-    let first = split::split(text, limit / 2, "this").into_iter().next().unwrap_or_default();
-    let first = first.replace("*Continued in the next comment.*", "**The host refused the whole of it as too long.**");
+    let first = match text.chars().count() <= limit / 2 {
+        true => text.to_owned(),
+        false => first_part(text, limit / 2, "**The host refused the whole of it as too long.**"),
+    };
     format!("{}\n\n{marker}", first.trim_end())
 }
 
-/// Renders the whole text without markers. Cuts the output of each job in its middle to `budget` characters.
-fn body(reply: &Reply, options: &RenderOptions, budget: usize) -> String {
-    let (template, context) = context_of(reply, options, budget);
+/// Renders the text without markers, as much of it as there is room for.
+fn body(reply: &Reply, options: &RenderOptions, room: CommentRoom) -> String {
+    let (template, context) = context_of(reply, options, room);
     markdown::tidy(&options.templates.render(template, context))
 }
 
 /// Returns the template of a reply, and its context.
-fn context_of(reply: &Reply, options: &RenderOptions, budget: usize) -> (&'static str, Value) {
+fn context_of(reply: &Reply, options: &RenderOptions, room: CommentRoom) -> (&'static str, Value) {
     match &reply.body {
         ReplyBody::Results(results) => {
-            let maker = view::Maker { reply, options, budget };
+            let maker = view::Maker { reply, options, room };
             let views = maker.results(results);
-            let template = if views.len() == 1 { "one.md" } else { "several.md" };
+            let template = if maker.is_single() { "one.md" } else { "several.md" };
             (
                 template,
                 context! { results => Serde(views), totals => Serde(maker.totals(results)), ..common(reply, options) },
             )
         }
         ReplyBody::CommandError(fault) => {
-            let maker = view::Maker { reply, options, budget };
+            let maker = view::Maker { reply, options, room };
             ("command_error.md", context! { error => Serde(maker.command_error(fault)), ..common(reply, options) })
         }
         ReplyBody::Message(message) => {
-            let (template, fields) = message::template(message, reply, options, budget);
+            let (template, fields) = message::template(message, reply, options, room.output);
             (template, context! { ..fields, ..common(reply, options) })
         }
     }

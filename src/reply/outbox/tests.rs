@@ -182,6 +182,7 @@ fn rendering() -> RenderOptions {
         commit_address: None,
         comment_limit: 65_536,
         pull_mark: '#',
+        style: crate::domain::reply::CommentStyle::Short,
         max_comments: 0,
         disable_folding: false,
         diff_format: true,

@@ -23,6 +23,16 @@ pub struct Reply {
     pub body: ReplyBody,
 }
 
+/// `--comment-style`: how much of a reply is posted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CommentStyle {
+    /// One comment, and a second one for a single result that needs it. What does not fit is left out, with a link to the log or the run.
+    #[default]
+    Short,
+    /// Everything, in as many comments as that takes.
+    Full,
+}
+
 /// Kinds of content of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ReplyBody {

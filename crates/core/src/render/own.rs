@@ -1,5 +1,6 @@
 //! Checks the operator's own templates before the first comment: their language, names, filters, and the rendering of made-up results.
 
+use super::room::CommentRoom;
 use super::templates::{CommentTemplates, FILTERS, TEMPLATES, names_of, rendered, worded};
 use super::{RenderOptions, context_of};
 use crate::domain::command::{Command, CommandName, Trigger};
@@ -7,7 +8,7 @@ use crate::domain::outcome::{
     Applied, Failure, Fault, JobOutcome, Outcome, PlanSummary, Planned, Reason, RequirementCheck, ResourceAction,
     ResourceChange,
 };
-use crate::domain::reply::{Reply, ReplyBody, Results};
+use crate::domain::reply::{CommentStyle, Reply, ReplyBody, Results};
 use crate::domain::{CommitSha, JobId, Login, ProjectId, PullId, RepoId, RunId};
 use jiff::Timestamp;
 use regex::Regex;
@@ -121,8 +122,10 @@ fn check_samples(templates: &CommentTemplates) -> Result<(), String> {
     let Some(env) = templates.own() else { return Ok(()) };
     let options = RenderOptions { templates: templates.clone(), ..RenderOptions::sample() };
     for reply in samples() {
-        let (template, context) = context_of(&reply, &options, options.comment_limit);
-        rendered(env, template, context)?;
+        for room in [CommentRoom::of_output(options.comment_limit), CommentRoom::few()] {
+            let (template, context) = context_of(&reply, &options, room);
+            rendered(env, template, context)?;
+        }
     }
     Ok(())
 }
@@ -179,6 +182,8 @@ fn outcomes() -> Vec<JobOutcome> {
         outcome,
     };
     vec![
+        // The second one says the same.
+        of(CommandName::Plan, Outcome::Planned(planned.clone())),
         of(CommandName::Plan, Outcome::Planned(planned)),
         of(CommandName::Plan, Outcome::Planned(Planned { summary: same, saved: true, ..Planned::default() })),
         of(
@@ -204,6 +209,7 @@ impl RenderOptions {
             commit_address: None,
             comment_limit: 65_536,
             pull_mark: '#',
+            style: CommentStyle::Short,
             max_comments: 0,
             disable_folding: false,
             diff_format: false,

@@ -2,13 +2,13 @@
 //! next part.
 
 /// The last line of a part that continues.
-const CONTINUED: &str = "\n*Continued in the next comment.*";
+pub(super) const CONTINUED: &str = "\n*Continued in the next comment.*";
 
 /// Markdown blocks that are open after a line.
 #[derive(Clone, Default)]
 struct Open {
-    /// The `<details><summary>…` line.
-    details: Option<String>,
+    /// The `<details><summary>…` lines, the outermost first.
+    details: Vec<String>,
     /// The fence's backticks and its opening line.
     fence: Option<(String, String)>,
     /// Header and delimiter row of the table.
@@ -29,9 +29,9 @@ impl Open {
         if ticks >= 3 && !line[ticks..].contains('`') {
             self.fence = Some(("`".repeat(ticks), line.to_owned()));
         } else if line.starts_with("<details>") {
-            self.details = Some(line.to_owned());
+            self.details.push(line.to_owned());
         } else if line == "</details>" {
-            self.details = None;
+            self.details.pop();
         } else if line.starts_with("|-") && self.last.starts_with('|') {
             self.table = Some((self.last.clone(), line.to_owned()));
         } else if !line.starts_with('|') {
@@ -45,7 +45,7 @@ impl Open {
         if let Some((ticks, _)) = &self.fence {
             lines.push(ticks.clone());
         }
-        if self.details.is_some() {
+        for _ in &self.details {
             lines.extend([String::new(), "</details>".to_owned()]);
         }
         lines
@@ -53,7 +53,7 @@ impl Open {
 
     fn openers(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(summary) = &self.details {
+        for summary in &self.details {
             lines.extend([summary.replacen("</summary>", ", continued</summary>", 1), String::new()]);
         }
         if let Some((_, opener)) = &self.fence {
@@ -77,7 +77,7 @@ pub(super) fn left_open(body: &str) -> Option<&'static str> {
     }
     match open {
         Open { fence: Some(_), .. } => Some("a fence"),
-        Open { details: Some(_), .. } => Some("<details>"),
+        Open { details, .. } if !details.is_empty() => Some("<details>"),
         _ => None,
     }
 }

@@ -95,16 +95,40 @@ static BUILT_IN: LazyLock<Result<Environment<'static>, Error>> = LazyLock::new(|
 
 /// The templates of a server.
 #[derive(Debug, Clone, Default)]
-pub struct CommentTemplates(Option<Arc<Environment<'static>>>);
+pub struct CommentTemplates {
+    /// The operator's own over the built-in ones.
+    own: Option<Arc<Environment<'static>>>,
+    /// True if the operator's own template of several results tells all of them, and folds none.
+    old_sections: bool,
+    /// True if the operator's own templates tell each result in full.
+    old_bodies: bool,
+}
 
 impl CommentTemplates {
     /// Creates the operator's templates over the built-in ones, from texts by name. They have been checked.
     pub(super) fn with_own(own: &[(String, String)]) -> Result<CommentTemplates, Error> {
-        Ok(CommentTemplates(Some(Arc::new(environment(own)?))))
+        let lacks = |template: &str, names: &[&str]| {
+            own.iter().any(|(name, text)| name == template && !names.iter().any(|name| text.contains(name)))
+        };
+        Ok(CommentTemplates {
+            own: Some(Arc::new(environment(own)?)),
+            old_sections: lacks("several.md", &["section"]),
+            old_bodies: lacks("body.md", &["same"]) || lacks("several.md", &["same", "body.md"]),
+        })
+    }
+
+    /// Returns true if they fold results and leave some out where they are told to.
+    pub(super) fn know_sections(&self) -> bool {
+        !self.old_sections
+    }
+
+    /// Returns true if they refer to the result that says the same.
+    pub(super) fn know_references(&self) -> bool {
+        !self.old_bodies
     }
 
     pub(super) fn own(&self) -> Option<&Environment<'static>> {
-        self.0.as_deref()
+        self.own.as_deref()
     }
 
     /// Renders one template. If an operator's own fails, the built-in one is used, and the comment says so.

@@ -5,7 +5,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::*;
 use crate::domain::reply::{Message, Results, UnmergedChange};
 use crate::domain::state::LockHolder;
-use crate::domain::waiting::Blocked;
+use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{CommitAddress, ProjectId, PullId, RepoId};
 use insta::assert_snapshot;
 
@@ -26,6 +26,7 @@ fn options() -> RenderOptions {
         commit_address: None,
         comment_limit: 65_536,
         pull_mark: '#',
+        style: CommentStyle::Short,
         max_comments: 100,
         disable_folding: false,
         diff_format: false,

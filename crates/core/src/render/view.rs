@@ -4,10 +4,12 @@ mod failure;
 mod output;
 mod plan;
 mod policies;
+mod sections;
 mod totals;
 
 use super::RenderOptions;
 use super::markdown;
+use super::room::CommentRoom;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Fault, JobOutcome, Outcome, PlanHold, Planned, Reason};
 use crate::domain::reply::{Reply, Results};
@@ -18,14 +20,15 @@ use minijinja::Value;
 pub(super) use output::cut;
 use plan::PlanView;
 use policies::{PoliciesView, policy_counts};
+pub(super) use sections::wanted;
+use sections::{Arranged, ResultSection, is_unchanged};
 use serde::Serialize;
 
 /// Creates the views of one reply.
 pub(super) struct Maker<'a> {
     pub(super) reply: &'a Reply,
     pub(super) options: &'a RenderOptions,
-    /// Maximum number of characters of one output.
-    pub(super) budget: usize,
+    pub(super) room: CommentRoom,
 }
 
 /// The result of one project.
@@ -59,8 +62,11 @@ pub(super) struct ResultView {
     plan_command: String,
     log: Option<String>,
     lock: String,
-    #[serde(skip)]
-    rank: u8,
+    /// True if it has a row in the table of results.
+    row: bool,
+    section: ResultSection,
+    /// The project whose section has the same plan, refusal or error.
+    same: Option<ProjectId>,
 }
 
 /// A command that the reader may want next.
@@ -91,12 +97,14 @@ pub(super) struct ErrorView {
 impl Maker<'_> {
     /// Returns visible results in reading order: failed ones first, unchanged ones last.
     pub(super) fn results(&self, results: &Results) -> Vec<ResultView> {
-        let mut shown: Vec<_> = results.shown().map(|job| self.result(job)).collect();
-        shown.sort_by_key(|view| view.rank);
-        shown
+        let arranged = self.arranged(results);
+        let most = if self.options.templates.know_sections() { self.room.results().max(1) } else { usize::MAX };
+        let arranged = arranged.into_iter().take(most).enumerate();
+        arranged.map(|(at, arranged)| self.result(at, &arranged)).collect()
     }
 
-    fn result(&self, job: &JobOutcome) -> ResultView {
+    fn result(&self, at: usize, arranged: &Arranged<'_>) -> ResultView {
+        let job = arranged.job;
         let log = job.job.as_ref().map(|id| format!("{}/jobs/{id}", self.options.url));
         let lock = wording_lock(self.options, &self.reply.pull.repo, &job.project);
         let mut view = ResultView {
@@ -121,24 +129,27 @@ impl Maker<'_> {
             plan_command: self.offer("", "plan", Some(&job.project), &[]).command,
             log,
             lock,
-            rank: 1,
+            row: at < self.room.rows,
+            section: arranged.section,
+            same: arranged.same.cloned(),
         };
-        self.fill(&mut view, job);
+        self.fill(&mut view, job, arranged.is_told());
         view
     }
 
-    fn fill(&self, view: &mut ResultView, job: &JobOutcome) {
+    /// Adds the facts of the outcome, with outputs and resources if these are told.
+    fn fill(&self, view: &mut ResultView, job: &JobOutcome, is_told: bool) {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let s = &planned.summary;
-                let plan = PlanView::new(planned, planned.base_commit.as_ref().map(|base| self.commit(base)));
-                view.unchanged = s.no_changes && planned.part.is_none();
-                view.rank = if view.unchanged { 2 } else { 1 };
+                let base = planned.base_commit.as_ref().map(|base| self.commit(base));
+                let plan = PlanView::new(planned, base, if is_told { self.room.resources } else { 0 });
+                view.unchanged = is_unchanged(planned);
                 view.state = Value::from(plan.state());
                 if wording::has_totals(s) && !s.no_changes && !s.outputs_only {
                     view.delta = delta(s.add, s.change, s.destroy);
                 }
-                view.output = self.plan_output(planned, view.log.as_deref());
+                view.output = if is_told { self.plan_output(planned, view.section, view.log.as_deref()) } else { None };
                 view.plan = Some(plan);
             }
             Outcome::Deferred { on } => {
@@ -151,12 +162,14 @@ impl Maker<'_> {
                 view.state = Value::from(if applied.part.is_some() { "✓ applied in part" } else { "✓ applied" });
                 view.delta = delta(applied.added, applied.changed, applied.destroyed);
                 view.counts = applied_counts(applied);
-                (view.highlights, view.output) = self.apply_output(&applied.output, view.log.as_deref());
+                if is_told {
+                    (view.highlights, view.output) = self.apply_output(&applied.output, view.log.as_deref());
+                }
             }
             Outcome::Ran { output } => {
                 view.kind = "ran";
                 view.state = Value::from("✓ done");
-                view.output = self.block(output, "", "Output", view.log.as_deref());
+                view.output = if is_told { self.block(output, "", "Output", view.log.as_deref()) } else { None };
             }
             Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
                 let policies = self.policies(report, view.log.as_deref());
@@ -164,22 +177,19 @@ impl Maker<'_> {
                     Outcome::PoliciesApproved(_) => ("approved", Some(policies.approving())),
                     _ => ("checked", Some(policies)),
                 };
-                view.rank = u8::from(report.is_met());
                 view.counts = policy_counts(report);
                 let mark = if report.is_met() { "✓" } else { "✗" };
                 view.state = Value::from(format!("{mark} {}", view.counts));
             }
             Outcome::Failed(failure) => {
                 view.kind = "failed";
-                view.rank = 0;
                 let failure = self.failure(failure, &view.lock);
                 view.state = Value::from(format!("✗ {}", failure.word));
                 view.failure = Some(failure);
             }
             Outcome::Errored(fault) => {
                 view.kind = "errored";
-                view.rank = 0;
-                let error = self.error(fault, job.command, view.log.as_deref());
+                let error = self.error(fault, job.command, view.log.as_deref(), is_told);
                 view.state = Value::from(match error.after {
                     Some(_) => format!("✗ {}", error.word),
                     None if error.word.is_empty() => format!("✗ {} failed", job.command.spoken()),
@@ -260,14 +270,15 @@ impl Maker<'_> {
     }
 
     /// Returns the error with its own lines before the whole log.
-    fn error(&self, fault: &Fault, command: CommandName, log: Option<&str>) -> ErrorView {
+    fn error(&self, fault: &Fault, command: CommandName, log: Option<&str>, is_told: bool) -> ErrorView {
         let (message, detail) = match markdown::clean(&fault.message).trim().split_once('\n') {
-            Some((first, more)) => {
-                (first.to_owned(), Some(Value::from_safe_string(markdown::fence(&cut(more, self.budget, None), ""))))
-            }
+            Some((first, more)) => (
+                first.to_owned(),
+                Some(Value::from_safe_string(markdown::fence(&cut(more, self.room.output, None), ""))),
+            ),
             None => (fault.message.clone(), None),
         };
-        let (excerpt, whole) = self.error_output(&fault.output, log);
+        let (excerpt, whole) = if is_told { self.error_output(&fault.output, log) } else { (None, None) };
         ErrorView {
             title: String::new(),
             headline: output::headline(&fault.output).filter(|_| !is_interruption(fault.reason)),
@@ -301,7 +312,7 @@ impl Maker<'_> {
             Reason::NotPermitted => Vec::new(),
             _ => self.after_error(fault, command, &self.target_flags()),
         };
-        ErrorView { title, offers, ..self.error(fault, command, None) }
+        ErrorView { title, offers, ..self.error(fault, command, None, true) }
     }
 
     /// Returns the flags that name the command's projects, as they were typed.
@@ -321,7 +332,7 @@ impl Maker<'_> {
         Value::from_safe_string(markdown::link(commit.short(), &address.unwrap_or_default()))
     }
 
-    fn is_single(&self) -> bool {
+    pub(super) fn is_single(&self) -> bool {
         match &self.reply.body {
             crate::domain::reply::ReplyBody::Results(results) => results.shown().count() == 1,
             _ => true,

@@ -29,49 +29,51 @@ fn nasty() -> impl Strategy<Value = String> {
 }
 
 pub(super) fn any_reply() -> impl Strategy<Value = Reply> {
-    (prop::collection::vec(nasty(), 8), 0..8_usize, 1..3_usize).prop_map(|(t, kind, count)| {
-        let project = |i: usize| ProjectId {
-            dir: format!("{}{i}", t[0]),
-            workspace: t[1].clone(),
-            name: t[2].starts_with('`').then(|| t[2].clone()),
-        };
-        let output = t[3].repeat(20);
-        let body = |i: usize| match kind {
-            0 => Outcome::Planned(Planned {
-                output: output.clone(),
-                resources: vec![ResourceChange {
-                    action: ResourceAction::Replace,
-                    address: t[4].clone(),
-                    attributes: vec![t[5].clone()],
-                }],
-                extra_args: vec![t[6].clone()],
-                ..planned(1, 1, 1)
-            }),
-            1 => Outcome::Applied(Applied { output: output.clone(), ..Applied::default() }),
-            2 => Outcome::Ran { output: output.clone() },
-            3 => Outcome::Errored(Fault { reason: Reason::Plan, message: t[4].clone(), output: output.clone() }),
-            4 => Outcome::Failed(Failure::Requirements(vec![RequirementCheck {
-                name: t[4].clone(),
-                met: false,
-                detail: t[5].clone(),
-            }])),
-            5 => Outcome::Failed(Failure::Dependency { missing: vec![t[4].clone()] }),
-            6 => Outcome::Failed(Failure::StalePlan { because: t[4].clone() }),
-            _ => Outcome::Failed(Failure::Locked(Box::new(Blocked::from(LockHolder {
-                pull: PullId {
-                    number: i as u64,
-                    repo: RepoId { host: "h".into(), owner: "o".into(), name: "n".into() },
-                },
-                title: t[4].clone(),
-                url: format!("https://{}", t[5]),
-                user: t[6].as_str().into(),
-                since: NOW.parse().unwrap(),
-            })))),
-        };
-        let outcomes = (0..count).map(|i| job(CommandName::Plan, project(i), body(i))).collect();
-        let results = Results { outcomes, base_branch: t[7].clone(), remarks: vec![t[6].clone()] };
-        reply(CommandName::Plan, ReplyBody::Results(results))
-    })
+    (prop::collection::vec(nasty(), 8), 0..8_usize, prop_oneof![4 => 1..3_usize, 1 => 3..40_usize]).prop_map(
+        |(t, kind, count)| {
+            let project = |i: usize| ProjectId {
+                dir: format!("{}{i}", t[0]),
+                workspace: t[1].clone(),
+                name: t[2].starts_with('`').then(|| t[2].clone()),
+            };
+            let output = t[3].repeat(20);
+            let body = |i: usize| match kind {
+                0 => Outcome::Planned(Planned {
+                    output: output.clone(),
+                    resources: vec![ResourceChange {
+                        action: ResourceAction::Replace,
+                        address: t[4].clone(),
+                        attributes: vec![t[5].clone()],
+                    }],
+                    extra_args: vec![t[6].clone()],
+                    ..planned(1, 1, 1)
+                }),
+                1 => Outcome::Applied(Applied { output: output.clone(), ..Applied::default() }),
+                2 => Outcome::Ran { output: output.clone() },
+                3 => Outcome::Errored(Fault { reason: Reason::Plan, message: t[4].clone(), output: output.clone() }),
+                4 => Outcome::Failed(Failure::Requirements(vec![RequirementCheck {
+                    name: t[4].clone(),
+                    met: false,
+                    detail: t[5].clone(),
+                }])),
+                5 => Outcome::Failed(Failure::Dependency { missing: vec![t[4].clone()] }),
+                6 => Outcome::Failed(Failure::StalePlan { because: t[4].clone() }),
+                _ => Outcome::Failed(Failure::Locked(Box::new(Blocked::from(LockHolder {
+                    pull: PullId {
+                        number: i as u64,
+                        repo: RepoId { host: "h".into(), owner: "o".into(), name: "n".into() },
+                    },
+                    title: t[4].clone(),
+                    url: format!("https://{}", t[5]),
+                    user: t[6].as_str().into(),
+                    since: NOW.parse().unwrap(),
+                })))),
+            };
+            let outcomes = (0..count).map(|i| job(CommandName::Plan, project(i), body(i))).collect();
+            let results = Results { outcomes, base_branch: t[7].clone(), remarks: vec![t[6].clone()] };
+            reply(CommandName::Plan, ReplyBody::Results(results))
+        },
+    )
 }
 
 fn any_message() -> impl Strategy<Value = Reply> {
@@ -153,6 +155,7 @@ proptest! {
     #[test]
     fn results_stay_in_their_place(reply in any_reply(), limit in prop_oneof![Just(65_536_usize), Just(6_000)]) {
         check(&reply, limit)?;
+        check_with(&reply, limit, &RenderOptions { style: CommentStyle::Full, ..options() })?;
     }
 
     #[test]

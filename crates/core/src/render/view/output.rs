@@ -1,6 +1,6 @@
 //! Output of Terraform and steps: the shown and the folded part.
 
-use super::Maker;
+use super::{Maker, ResultSection};
 use crate::domain::outcome::Planned;
 use crate::render::diff::diff_markdown;
 use crate::render::markdown::{self, Folding};
@@ -31,16 +31,15 @@ impl Maker<'_> {
         if text.trim().is_empty() {
             return None;
         }
-        let text = cut(text, self.budget, log);
+        let text = cut(text, self.room.output, log);
         Some(Value::from_safe_string(markdown::output(&text, language, title, folding)))
     }
 
-    /// Formats the text of a plan. An unchanged plan among several is already in a fold.
-    pub(super) fn plan_output(&self, planned: &Planned, log: Option<&str>) -> Option<Value> {
+    /// Formats the text of a plan, which is not folded within a fold.
+    pub(super) fn plan_output(&self, planned: &Planned, section: ResultSection, log: Option<&str>) -> Option<Value> {
         let text = markdown::clean(&planned.output);
         let text = if self.options.diff_format { diff_markdown(&text) } else { markdown::diff_columns(&text) };
-        let folded_already = planned.summary.no_changes && !self.is_single();
-        let folding = if folded_already { Folding::Never } else { self.options.folding() };
+        let folding = if section == ResultSection::Fold { Folding::Never } else { self.options.folding() };
         self.shown(&text, "diff", "Full plan", log, folding)
     }
 
@@ -64,7 +63,7 @@ impl Maker<'_> {
         let excerpt = error_lines(&lines);
         // Output before the error is folded, however short it is.
         let whole = (excerpt.len() < lines.len()).then(|| {
-            let text = cut(output, self.budget, log);
+            let text = cut(output, self.room.output, log);
             let fold = !self.options.disable_folding;
             Value::from_safe_string(if fold {
                 markdown::folded(&text, "Whole log")

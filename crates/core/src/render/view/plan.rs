@@ -5,8 +5,6 @@ use crate::wording;
 use minijinja::Value;
 use serde::Serialize;
 
-/// Maximum number of listed resources of each action.
-const LISTED: usize = 10;
 /// Maximum number of listed attributes of each resource.
 const ATTRIBUTES: usize = 4;
 
@@ -45,8 +43,9 @@ struct Resource {
 }
 
 impl PlanView {
-    /// Builds the view. `base` is the formatted commit that the head was planned on.
-    pub(super) fn new(planned: &Planned, base: Option<Value>) -> PlanView {
+    /// Builds the view. `base` is the formatted commit that the head was planned on; `listed` is the maximum number of listed resources of
+    /// each action.
+    pub(super) fn new(planned: &Planned, base: Option<Value>, listed: usize) -> PlanView {
         let s = &planned.summary;
         let replaced = planned.resources.iter().filter(|r| r.action == ResourceAction::Replace).count();
         PlanView {
@@ -59,7 +58,7 @@ impl PlanView {
             merged_again: planned.merged_again,
             saved: planned.saved,
             base,
-            resources: rows(&planned.resources),
+            resources: rows(&planned.resources, listed),
         }
     }
 
@@ -85,7 +84,7 @@ fn danger(destroyed: u64, replaced: u64) -> String {
 }
 
 /// Returns the resources by action, the most dangerous first, without data sources that are read.
-fn rows(resources: &[ResourceChange]) -> Vec<ActionRow> {
+fn rows(resources: &[ResourceChange], listed: usize) -> Vec<ActionRow> {
     use ResourceAction::{Create, Destroy, Forget, Import, Move, Replace, Update};
     let actions = [
         (Destroy, "destroy"),
@@ -98,13 +97,13 @@ fn rows(resources: &[ResourceChange]) -> Vec<ActionRow> {
     ];
     let row = |(action, word)| {
         let all: Vec<_> = resources.iter().filter(|resource| resource.action == action).collect();
-        let shown = all.iter().take(LISTED).map(|resource| Resource {
+        let shown = all.iter().take(listed).map(|resource| Resource {
             address: resource.address.clone(),
             attributes: resource.attributes.iter().take(ATTRIBUTES).cloned().collect(),
             more: resource.attributes.len().saturating_sub(ATTRIBUTES),
             forced: action == Replace,
         });
-        ActionRow { action: word, shown: shown.collect(), more: all.len().saturating_sub(LISTED) }
+        ActionRow { action: word, shown: shown.collect(), more: all.len().saturating_sub(listed) }
     };
     actions.into_iter().map(row).filter(|row| !row.shown.is_empty()).collect()
 }

@@ -5,6 +5,7 @@ use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PlanHold, PlanSummary, Planned};
 use crate::domain::reply::Results;
+use crate::render::run_address;
 use crate::wording;
 use minijinja::Value;
 use serde::Serialize;
@@ -46,6 +47,11 @@ pub(in crate::render) struct Totals {
     /// Number of deferred projects that are not listed.
     more_deferred: usize,
     remarks: Vec<String>,
+    /// Number of results without a row in the table, and of those without a section for lack of room.
+    more_rows: usize,
+    more_sections: usize,
+    /// Page of the run, which has all of them.
+    run: Option<String>,
 }
 
 /// Projects that did not start because an earlier group failed.
@@ -98,6 +104,7 @@ impl Maker<'_> {
             let label = if self.options.locking { "to drop all plans and locks" } else { "to drop all plans" };
             offers.push(self.offer(label, "unlock", None, &[]));
         }
+        let (rows, sections) = super::wanted(results, self.options);
         let count = |is: &dyn Fn(&Outcome) -> bool| results.shown().filter(|job| is(&job.outcome)).count();
         Totals {
             count: results.shown().count(),
@@ -126,6 +133,9 @@ impl Maker<'_> {
             deferred: self.deferred(results),
             more_deferred: results.held().filter(|job| is_deferred(job)).count().saturating_sub(LISTED_HELD),
             remarks: results.remarks.clone(),
+            more_rows: rows.saturating_sub(self.room.rows),
+            more_sections: sections.saturating_sub(self.room.sections),
+            run: run_address(self.reply, self.options),
         }
     }
 
