@@ -53,6 +53,7 @@ mod state_commands;
 pub(crate) mod state_locks;
 mod status_update;
 pub(crate) mod taken_up;
+mod traced;
 mod unrecorded_outcomes;
 
 pub(crate) use crate::executors::ExecutorUse;

@@ -21,6 +21,7 @@ mod notifications;
 mod reply;
 mod sandbox;
 mod server_status;
+mod traces;
 mod wake;
 
 use tidelock_core::{comment, config, domain, inputs, locks, render, schedule, wording};

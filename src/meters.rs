@@ -63,7 +63,8 @@ pub enum RunPhase {
 }
 
 impl RunPhase {
-    fn as_str(self) -> &'static str {
+    /// Returns the value of the label `phase`.
+    pub fn as_str(self) -> &'static str {
         match self {
             RunPhase::Checkout => "checkout",
             RunPhase::PreHook => "pre_hook",
@@ -205,7 +206,8 @@ fn observe<K: Ord>(all: &mut BTreeMap<K, Histogram>, key: K, took: Duration) {
     all.entry(key).or_insert_with(|| Histogram::new(WORK_BUCKETS)).observe(took);
 }
 
-fn word(trigger: Trigger) -> &'static str {
+/// Returns the value of the label `trigger`.
+pub(crate) fn word(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Autoplan => "autoplan",
         Trigger::Comment => "comment",

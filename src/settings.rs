@@ -29,6 +29,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tfe;
+mod traces;
 mod typed;
 mod without_effect;
 
@@ -51,6 +52,7 @@ pub(crate) use run_job::JOB_VARIABLE;
 pub use run_job::JobSettings;
 pub use server::{AccessSettings, MachineLimits, Settings, SleepSettings, StepSettings, VaultSettings};
 pub use tfe::TfeSettings;
+pub use traces::TraceSettings;
 pub use typed::SettingProblem;
 
 /// Certificate and private key for HTTPS on our port.

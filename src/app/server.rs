@@ -32,6 +32,8 @@ use tokio_util::task::TaskTracker;
 
 /// Time limit of responses that are being written when the port closes.
 const CLOSING_LIMIT: Duration = Duration::from_millis(200);
+/// Time that the last traces may take at a shutdown.
+const TRACES_LIMIT: Duration = Duration::from_millis(500);
 /// Stack of each thread, in bytes: without optimization, code that reads a Job or a pod needs more than the usual 2 MiB. Memory is taken
 /// only as it is used.
 pub(super) const STACK: usize = 8 << 20;
@@ -143,6 +145,7 @@ impl Server {
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
+        let traces = parts.as_ref().map(|parts| parts.traces.clone()).unwrap_or_default();
         tokio::spawn(heartbeat::beat(server_status.clone(), Arc::clone(&meters), heartbeat::INTERVAL));
         let told = stop.clone();
         tokio::spawn(async move {
@@ -159,6 +162,7 @@ impl Server {
                     Ok(())
                 }
             };
+            traces.flush(TRACES_LIMIT).await;
             tell_end.send_replace(Some(played.map_err(|error| format!("{error:#}"))));
         });
         Ok(Server { address, server_status, stop, listener, ended })

@@ -25,6 +25,7 @@ use crate::settings::{BucketAddress, Settings};
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
+use crate::traces::Traces;
 use crate::vault::bucket::Bucket;
 use crate::vault::leader::Leader;
 use crate::vcs::{GitCredentials, Hosts};
@@ -55,6 +56,7 @@ pub(super) struct Parts {
     pub(super) protection: Protection,
     /// Counts the work of all terms of this process.
     pub(super) work: Arc<WorkMeters>,
+    pub(super) traces: Traces,
 }
 
 impl Parts {
@@ -94,7 +96,8 @@ impl Parts {
         let protection = Protection::of_steps(settings.steps.confinement)?;
         let (intake, hosts) = (hosts::intake(joined), hosts::apis(joined)?);
         let work = Arc::new(WorkMeters::new(settings.metrics.labels));
-        Ok(Parts { settings, intake, global, hosts, templates, protection, work })
+        let traces = Traces::start(&settings.traces)?;
+        Ok(Parts { settings, intake, global, hosts, templates, protection, work, traces })
     }
 
     /// Frees space on a nearly full disk before anything is written to it. Failures are only logged: the start itself fails on a full
@@ -122,8 +125,13 @@ impl Parts {
         look: Arc<Notify>,
     ) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox =
-            Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings, &self.templates)).await?;
+        let outbox = Outbox::start(
+            store.clone(),
+            self.hosts.clone(),
+            rendering(&self.settings, &self.templates),
+            self.traces.clone(),
+        )
+        .await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
@@ -197,6 +205,7 @@ impl Parts {
             orphaned_locks: OrphanedLocks::default(),
             teams: TeamMembers::default(),
             meters: Arc::clone(&self.work),
+            traces: self.traces.clone(),
             installer,
             rendering: rendering(&settings, &self.templates),
             settings,

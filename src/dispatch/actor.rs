@@ -341,7 +341,10 @@ pub(super) async fn start_with(
     let begun = resume::to_go_on(inner, cause, &pull, &command).await?;
     take_up::stop_unwanted(inner, Some(&pull.id), &cancel.leave).await?;
     let goes_on = begun.is_some();
-    let run = begun.unwrap_or_else(|| Run { cause: cause.clone(), ..execute::new_run(&pull, &command) });
+    let run = begun.unwrap_or_else(|| {
+        let received = inner.actors.received(&pull.id).filter(|_| matches!(cause, Cause::Delivery(_)));
+        Run { cause: cause.clone(), received, ..execute::new_run(&pull, &command) }
+    });
     let what = if goes_on { "goes on" } else { "begins" };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user.as_str(), head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);

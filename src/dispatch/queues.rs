@@ -186,6 +186,11 @@ impl Actors {
         self.queues().get(pull).is_some_and(|queue| version.may_be_before(&queue.version))
     }
 
+    /// Returns when that came which is handled now for a pull request.
+    pub(super) fn received(&self, pull: &PullId) -> Option<Timestamp> {
+        self.queues().get(pull)?.running.as_ref()?.received
+    }
+
     /// Registers a command that runs from now on, on this head. Returns the means to stop it.
     pub(super) fn run(&self, pull: &PullId, name: CommandName, head: &CommitSha) -> Cancel {
         let mut queues = self.queues();

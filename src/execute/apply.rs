@@ -129,7 +129,7 @@ impl Projects for ApplyRun<'_> {
             return Err(anyhow::Error::from(JobLeft).into());
         }
         let slot = ExecutorSlot::wait(self.ctx, self.work, config).await?;
-        let _permit = job::enter(self.ctx, slot.as_ref()).await;
+        let _permit = job::enter(self.ctx, self.work, slot.as_ref()).await;
         self.apply(config, applied, slot).await
     }
 

@@ -53,6 +53,7 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
         head: pull.head.commit.clone(),
         cause: Cause::None,
         everything: command.target.is_all(),
+        received: None,
         started: Timestamp::now(),
         finished: None,
         answered: false,

@@ -21,6 +21,7 @@ use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::Installer;
+use crate::traces::Traces;
 use crate::vcs::Hosts;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,8 @@ pub struct Context {
     pub orphaned_locks: OrphanedLocks,
     /// Counts and measures the work for metrics.
     pub meters: Arc<WorkMeters>,
+    /// Collects spans of the work.
+    pub traces: Traces,
     /// Memberships of teams.
     pub teams: TeamMembers,
 }

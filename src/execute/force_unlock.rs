@@ -84,7 +84,7 @@ async fn project(
         return Err(not_ours(lock).into());
     }
     let slot = ExecutorSlot::wait(ctx, work, config).await?;
-    let _permit = job::enter(ctx, slot.as_ref()).await;
+    let _permit = job::enter(ctx, work, slot.as_ref()).await;
     let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
     let logs = ctx.logs.clone();
     let hosts = ctx.hosts.clone();

@@ -137,7 +137,8 @@ async fn run(
     }
     record.state = if failed.is_none() { JobState::Succeeded } else { JobState::Failed };
     record.finished = Some(Timestamp::now());
-    ctx.meters.phase(if pre { RunPhase::PreHook } else { RunPhase::PostHook }, measured::since(record.started));
+    let phase = if pre { RunPhase::PreHook } else { RunPhase::PostHook };
+    measured::phase(ctx, &work.run.id, phase, measured::since(record.started));
     record.summary.clone_from(&status.description);
     recorder::hook(ctx, work, record, status).await?;
     Ok(failed)

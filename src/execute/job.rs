@@ -219,7 +219,7 @@ impl<'a> JobRun<'a> {
 
     /// Returns the job's end with its change, for a caller that commits it together with more.
     pub(super) fn ended(self, outcome: JobOutcome, change: JobChange) -> JobEnd {
-        measured::job_ended(self.ctx, self.work, &outcome);
+        measured::job_ended(self.ctx, self.work, self.record.started, &outcome);
         self.ended_again(outcome, change)
     }
 

@@ -1,15 +1,17 @@
-//! Counts and measures runs, jobs and their phases for metrics.
+//! Counts, measures and traces runs, jobs and their phases.
 
 use super::answer::CommandAnswer;
 use super::command_run::CommandRun;
 use super::context::Context;
 use super::request_refused::RequestRefused;
 use super::status_update::StatusUpdate;
+use super::traced;
 use crate::domain::drift::{DRIFT_JOB, DriftDetection, DriftFinding, ProjectDrift};
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::Run;
-use crate::meters::{EndedJob, EndedRun, RunPhase, WorkMeters, WorkResult};
+use crate::domain::{JobId, RunId};
+use crate::meters::{EndedJob, EndedRun, RunPhase, WorkResult};
 use crate::runner::result::StepTime;
 use jiff::Timestamp;
 use std::time::Duration;
@@ -20,17 +22,18 @@ const MAX_STEPS: usize = 100;
 /// Counts a run of this process that has ended.
 pub(super) fn run_ended(ctx: &Context, work: &CommandRun, result: WorkResult) {
     let command = if work.looks_for_drift() { DRIFT_JOB } else { work.command.name.as_str() };
-    count(&ctx.meters, &work.run, command, result);
+    count(ctx, &work.run, command, result);
 }
 
 /// Counts a run that an earlier server, or a part of this one that broke off, has left.
 pub(crate) fn left_run_ended(ctx: &Context, run: &Run) {
-    count(&ctx.meters, run, run.command.as_str(), WorkResult::Error);
+    count(ctx, run, run.command.as_str(), WorkResult::Error);
 }
 
-fn count(meters: &WorkMeters, run: &Run, command: &'static str, result: WorkResult) {
+fn count(ctx: &Context, run: &Run, command: &'static str, result: WorkResult) {
     let took = since(run.started);
-    meters.run_ended(EndedRun { command, trigger: run.trigger, repo: &run.pull.repo, result, took });
+    traced::run(ctx, run, command, result);
+    ctx.meters.run_ended(EndedRun { command, trigger: run.trigger, repo: &run.pull.repo, result, took });
 }
 
 /// Returns the time since then; zero if the clock was set back.
@@ -39,16 +42,28 @@ pub(crate) fn since(then: Timestamp) -> Duration {
 }
 
 /// Counts a job that has ended.
-pub(super) fn job_ended(ctx: &Context, work: &CommandRun, outcome: &JobOutcome) {
+pub(super) fn job_ended(ctx: &Context, work: &CommandRun, began: Timestamp, outcome: &JobOutcome) {
     let command = if work.looks_for_drift() { DRIFT_JOB } else { outcome.command.as_str() };
     let (repo, project, took) = (&work.pull.id.repo, &outcome.project, Duration::from_millis(outcome.millis));
-    ctx.meters.job_ended(EndedJob { command, repo, project, result: of_outcome(&outcome.outcome), took });
+    let result = of_outcome(&outcome.outcome);
+    traced::job(ctx, &work.run.id, command, began, outcome, result);
+    ctx.meters.job_ended(EndedJob { command, repo, project, result, took });
+}
+
+/// Measures a phase of a run that ends now.
+pub(super) fn phase(ctx: &Context, run: &RunId, phase: RunPhase, took: Duration) {
+    traced::phase(ctx, run, phase.as_str(), took);
+    ctx.meters.phase(phase, took);
 }
 
 /// Measures the steps of a job that began this long ago: none took longer, whatever its executor reports.
-pub(super) fn steps(ctx: &Context, steps: &[StepTime], job: Duration) {
-    for StepTime { kind, millis } in steps.iter().take(MAX_STEPS) {
-        ctx.meters.phase(RunPhase::Step(kind.as_str()), Duration::from_millis(*millis).min(job));
+pub(super) fn steps(ctx: &Context, run: &RunId, job: &JobId, steps: &[StepTime], took: Duration) {
+    let most = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let steps = steps.iter().take(MAX_STEPS).map(|step| StepTime { millis: step.millis.min(most), ..*step });
+    let steps: Vec<StepTime> = steps.collect();
+    traced::steps(ctx, run, job, &steps);
+    for StepTime { kind, millis } in steps {
+        ctx.meters.phase(RunPhase::Step(kind.as_str()), Duration::from_millis(millis));
     }
 }
 

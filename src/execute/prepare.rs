@@ -3,7 +3,7 @@
 use super::applicable_plans::ApplicablePlans;
 use super::command_run::CommandRun;
 use super::context::Context;
-use super::{merged, names};
+use super::{measured, merged, names};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, Strategy, WorkingTree};
 use crate::config::global::RepoRules;
@@ -152,7 +152,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         () = work.cancel.token.cancelled() => Err(Stop::Cancelled),
         result = work_on => result,
     };
-    ctx.meters.phase(RunPhase::Checkout, began.elapsed());
+    measured::phase(ctx, &work.run.id, RunPhase::Checkout, began.elapsed());
     checked_out
 }
 

@@ -106,7 +106,7 @@ async fn project(
     let (is_strict, shares_state, notices) = (wanted.is_strict(), config.shares_state, NoticeWriter::new(ctx));
     let at_beginning = notices.clone();
     let slot = ExecutorSlot::wait(ctx, work, config).await?;
-    let _permit = job::enter(ctx, slot.as_ref()).await;
+    let _permit = job::enter(ctx, work, slot.as_ref()).await;
     if let Some(preconditions) = &mut preconditions {
         if let Some(failure) = current.refusal(ctx, work).await {
             return Err(failure.into());

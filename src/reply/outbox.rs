@@ -24,6 +24,7 @@ use crate::domain::state::{Delivery, PendingEffect};
 use crate::domain::{PullId, RepoId};
 use crate::render::RenderOptions;
 use crate::store::{Lane, Store, is_closed, is_deposed};
+use crate::traces::Traces;
 use crate::vcs::Hosts;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use deliver::{PostResult, counted};
@@ -101,6 +102,7 @@ struct OutboxInner {
     hosts: Hosts,
     /// Wording of comments.
     rendering: RenderOptions,
+    traces: Traces,
     /// Closings of pull requests that were merged here, each recorded already.
     merged: mpsc::Sender<Delivery>,
     closings: Mutex<Option<mpsc::Receiver<Delivery>>>,
@@ -133,11 +135,17 @@ struct LaneState {
 
 impl Outbox {
     /// Starts the workers, beginning with the effects that an earlier process recorded.
-    pub async fn start(store: Store, hosts: Hosts, rendering: RenderOptions) -> anyhow::Result<Outbox> {
-        Outbox::with_pace(store, hosts, rendering, PACE).await
+    pub async fn start(store: Store, hosts: Hosts, rendering: RenderOptions, traces: Traces) -> anyhow::Result<Outbox> {
+        Outbox::with_pace(store, hosts, rendering, traces, PACE).await
     }
 
-    async fn with_pace(store: Store, hosts: Hosts, rendering: RenderOptions, pace: Pace) -> anyhow::Result<Outbox> {
+    async fn with_pace(
+        store: Store,
+        hosts: Hosts,
+        rendering: RenderOptions,
+        traces: Traces,
+        pace: Pace,
+    ) -> anyhow::Result<Outbox> {
         let read = store.read(|view| Ok((view.pulls_with_effects()?, view.last_effect()?)));
         let (pulls, inherited) = read.await?;
         let (merged, closings) = mpsc::channel(CLOSINGS);
@@ -145,6 +153,7 @@ impl Outbox {
             store,
             hosts,
             rendering,
+            traces,
             merged,
             closings: Mutex::new(Some(closings)),
             host_slots: Mutex::default(),

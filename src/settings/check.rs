@@ -174,6 +174,12 @@ pub(super) fn address(r: &mut Reader, name: &str) -> String {
     addresses::address(&r.text(name)).map_err(|what| r.wrong(name, what)).unwrap_or_default()
 }
 
+/// Reads an address that may be missing.
+pub(super) fn optional_address(r: &mut Reader, name: &str) -> Option<String> {
+    let text = optional(r, name)?;
+    addresses::address(&text).map_err(|what| r.wrong(name, what)).ok()
+}
+
 /// Reads globs, with `!` in front of those that exclude.
 pub(super) fn globs(r: &mut Reader, name: &str) -> Vec<String> {
     let globs = r.list(name);

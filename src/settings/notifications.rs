@@ -68,7 +68,7 @@ pub enum NotificationAddress {
 pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
     let slack_token = r.secret("slack-token");
     let slack_api_url = addresses::address(&r.text("slack-api-url")).map_err(|what| r.wrong("slack-api-url", what));
-    let headers = headers(r);
+    let headers = headers(r, "webhook-http-headers");
     let entries = std::mem::take(&mut r.values.webhooks);
     if entries.len() > MOST {
         r.wrong(WEBHOOKS, format!("has more than {MOST} entries"));
@@ -137,11 +137,10 @@ fn receiver(entry: &WebhookEntry, slack_token: Option<&SecretString>) -> Result<
 }
 
 /// Reads headers from a JSON object: each value is a text, or a list of texts.
-fn headers(r: &mut Reader) -> Vec<(HeaderName, HeaderValue)> {
-    const NAME: &str = "webhook-http-headers";
-    let Some(text) = r.secret(NAME) else { return Vec::new() };
+pub(super) fn headers(r: &mut Reader, setting: &str) -> Vec<(HeaderName, HeaderValue)> {
+    let Some(text) = r.secret(setting) else { return Vec::new() };
     let Ok(Value::Object(object)) = serde_json::from_str::<Value>(text.expose_secret()) else {
-        r.wrong(NAME, "is no JSON object such as {\"Authorization\": \"Bearer TOKEN\"}");
+        r.wrong(setting, "is no JSON object such as {\"Authorization\": \"Bearer TOKEN\"}");
         return Vec::new();
     };
     let mut all = Vec::new();
@@ -151,12 +150,12 @@ fn headers(r: &mut Reader) -> Vec<(HeaderName, HeaderValue)> {
             value => vec![value],
         };
         let Ok(name) = name.parse::<HeaderName>() else {
-            r.wrong(NAME, "has a name that is no header's");
+            r.wrong(setting, "has a name that is no header's");
             continue;
         };
         for value in values {
             let Some(text) = value.as_str() else {
-                r.wrong(NAME, format!("has a value of {name} that is neither a text nor a list of texts"));
+                r.wrong(setting, format!("has a value of {name} that is neither a text nor a list of texts"));
                 continue;
             };
             match HeaderValue::from_str(text) {
@@ -165,7 +164,7 @@ fn headers(r: &mut Reader) -> Vec<(HeaderName, HeaderValue)> {
                     r.environment.secrets.push(text.into());
                     all.push((name.clone(), value));
                 }
-                Err(_) => r.wrong(NAME, format!("has a value of {name} with a character that headers cannot have")),
+                Err(_) => r.wrong(setting, format!("has a value of {name} with a character that headers cannot have")),
             }
         }
     }

@@ -6,7 +6,7 @@ use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::github::{self, GithubSettings};
 use super::tfe::{self, TfeSettings};
-use super::{HttpsFiles, MetricsSettings, NotificationSettings};
+use super::{HttpsFiles, MetricsSettings, NotificationSettings, TraceSettings};
 use super::{access, comments, https, modules, notifications, sleep, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
@@ -46,6 +46,8 @@ settings! {
             sleep: SleepSettings = SleepSettings::read,
             /// Labels and names of metrics.
             metrics: MetricsSettings = MetricsSettings::read,
+            /// Export of traces.
+            traces: TraceSettings = TraceSettings::read,
             /// Token for Terraform Cloud or Enterprise, and its host.
             tfe: Option<TfeSettings> = tfe::read,
             /// Receivers of notifications besides the pull request: `webhooks` of the config file.

@@ -1,6 +1,6 @@
 //! The table of settings: flags, variables, keys of the config file and the reference page derive from it.
 
-use super::{hosts, metrics, server, without_effect};
+use super::{hosts, metrics, server, traces, without_effect};
 
 /// One setting.
 pub(super) struct Setting {
@@ -57,8 +57,16 @@ impl Setting {
 /// Returns all settings.
 pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
     let of_hosts = hosts::ALL.iter().map(|host| host.rows);
-    let others =
-        [server::PARTS, server::ACCESS, server::LIMITS, server::SLEEP, server::STEPS, server::VAULT, metrics::METRICS];
+    let others = [
+        server::PARTS,
+        server::ACCESS,
+        server::LIMITS,
+        server::SLEEP,
+        server::STEPS,
+        server::VAULT,
+        metrics::METRICS,
+        traces::TRACES,
+    ];
     [server::SETTINGS].into_iter().chain(of_hosts).chain(others).chain([without_effect::SETTINGS]).flatten()
 }
 

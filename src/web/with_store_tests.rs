@@ -43,6 +43,7 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 end: None,
                 results: Vec::new(),
                 automerge: None,
+                received: None,
                 finished: None,
             };
             tx.put_run(&run)?;

@@ -79,6 +79,7 @@ mod terminal;
 mod terragrunt;
 mod tfe;
 mod tidy;
+mod traces;
 mod unknown;
 mod vault_cli;
 mod waiting;

@@ -165,6 +165,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         end: None,
         results: Vec::new(),
         automerge: None,
+        received: None,
         finished,
     }
 }

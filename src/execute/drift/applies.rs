@@ -83,7 +83,7 @@ impl DriftPlans<'_> {
     ) -> Result<DriftFound, NotRun> {
         let (ctx, config) = (self.ctx, planned.config);
         let slot = ExecutorSlot::wait(ctx, applies.work, config).await?;
-        let _permit = job::enter(ctx, slot.as_ref()).await;
+        let _permit = job::enter(ctx, applies.work, slot.as_ref()).await;
         let mut preconditions = Preconditions::load(ctx, applies.work, config, &self.work.cancel).await?;
         preconditions.apply = Some(ApplyPreconditions { plan: planned.plan.clone(), of: PlanOwner::DriftRun });
         preconditions.check(ctx).await?;

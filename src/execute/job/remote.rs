@@ -3,6 +3,7 @@
 use super::super::admission::Permit;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
+use super::super::measured;
 use super::super::not_run::NotRun;
 use super::super::prepare::Stop;
 use super::{JobRun, Ready};
@@ -72,19 +73,23 @@ impl ExecutorSlot {
             () = work.cancel.token.cancelled() => return Err(Stop::Cancelled.into()),
             permit = ctx.executors.slot(name) => permit.context("an executor is gone")?,
         };
-        ctx.meters.phase(RunPhase::Wait, began.elapsed());
+        measured::phase(ctx, &work.run.id, RunPhase::Wait, began.elapsed());
         Ok(Some(ExecutorSlot { remote: RemoteJob { executor: name.to_owned(), key: random_key()? }, permit }))
     }
 }
 
 /// Waits until the server has room for a job, unless it runs at an executor.
-pub(in super::super) async fn enter<'c>(ctx: &'c Context, slot: Option<&ExecutorSlot>) -> Option<Permit<'c>> {
+pub(in super::super) async fn enter<'c>(
+    ctx: &'c Context,
+    work: &CommandRun,
+    slot: Option<&ExecutorSlot>,
+) -> Option<Permit<'c>> {
     if slot.is_some() {
         return None;
     }
     let began = Instant::now();
     let permit = ctx.admission.enter_when_free().await;
-    ctx.meters.phase(RunPhase::Wait, began.elapsed());
+    measured::phase(ctx, &work.run.id, RunPhase::Wait, began.elapsed());
     Some(permit)
 }
 

@@ -115,7 +115,7 @@ impl JobRun<'_> {
 
     /// Notes the times of its steps, and the traces of Terraform's lock on the state.
     pub(super) fn notes(&mut self, ran: &Ran) {
-        measured::steps(self.ctx, &ran.steps, self.began.elapsed());
+        measured::steps(self.ctx, &self.work.run.id, &self.record.id, &ran.steps, self.began.elapsed());
         self.killed |= ran.state_lock.killed;
         self.record.state_lock.machine = Some(ran.state_lock.machine.clone());
         self.record.state_lock.met.clone_from(&ran.state_lock.met);

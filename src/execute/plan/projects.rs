@@ -14,7 +14,7 @@ use super::super::overtaken::{self, Meanwhile};
 use super::super::permissions::RefusedProjects;
 use super::super::prepare::Prepared;
 use super::super::requirements::{self, PullFacts};
-use super::super::{capacity, merged, parts, plan, recorder, state_locks};
+use super::super::{capacity, measured, merged, parts, plan, recorder, state_locks};
 use super::deferred;
 use crate::checkout::Strategy;
 use crate::comment::command_for;
@@ -101,7 +101,7 @@ impl<'a, Of> PlanRun<'a, Of> {
             None => {
                 let began = Instant::now();
                 let permit = capacity::enter_for_plan(ctx, work, &config.id).await?;
-                ctx.meters.phase(RunPhase::Wait, began.elapsed());
+                measured::phase(ctx, &work.run.id, RunPhase::Wait, began.elapsed());
                 Some(permit)
             }
         };

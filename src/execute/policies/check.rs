@@ -119,7 +119,7 @@ impl CheckRun<'_> {
             return Ok(told.clone());
         }
         let slot = ExecutorSlot::wait(ctx, work, config).await?;
-        let permit = job::enter(ctx, slot.as_ref()).await;
+        let permit = job::enter(ctx, work, slot.as_ref()).await;
         work.cancel.check()?;
         let (mut job, ()) = JobRun::begin(ctx, work, config, slot, |_, _| Ok(())).await?;
         let (outcome, change) = match self.check(&mut job, config, plan, permit).await {

@@ -4,12 +4,15 @@ use super::pace::Rank;
 use super::refusals::{is_passing, kind};
 use super::{MAX_TRIES, OutboxInner, lock};
 use crate::domain::RunId;
+use crate::domain::command::CommandName;
 use crate::domain::state::{Effect, PendingEffect};
 use crate::render::{self, marker};
 use crate::reply::duplicates::{self, HostOrStateError};
 use crate::store::is_deposed;
+use crate::traces::{SpanKey, WorkSpan, leaf};
 use crate::vcs::{Host, HostError};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -57,7 +60,10 @@ impl OutboxInner {
             };
         }
         let Some(_slot) = self.slot(&effect.pull.repo).await else { return PostResult::Later(None) };
-        let error = match self.attempt(&**host, effect).await {
+        let began = Timestamp::now();
+        let attempted = self.attempt(&**host, effect).await;
+        self.trace(effect, began, attempted.is_ok());
+        let error = match attempted {
             Ok(note) => {
                 if self.refusals.passed(effect) {
                     tracing::info!(repository = %effect.pull.repo, "the host accepts our {}s again", kind(&effect.effect));
@@ -180,6 +186,24 @@ impl OutboxInner {
         pacer.take(Rank::of(&effect.effect), &effect.pull.repo, now)
     }
 
+    /// Adds the post of a comment to the trace of its run. Other posts, and comments on no run, belong to no trace.
+    fn trace(&self, effect: &PendingEffect, began: Timestamp, has_passed: bool) {
+        let Effect::Comment { run, body, .. } = &effect.effect else { return };
+        let tells_results = |body| marker::parse(body).is_some_and(|marker| tells_of_run(&marker));
+        if self.traces.is_on() && tells_results(body) {
+            self.traces.add(|| WorkSpan {
+                run,
+                key: leaf(),
+                parent: Some(SpanKey::Command),
+                name: "post comment".into(),
+                began,
+                ended: Timestamp::now(),
+                attributes: Vec::new(),
+                failed: (!has_passed).then_some("refused"),
+            });
+        }
+    }
+
     /// Performs the effect, after checking that this server may still act.
     async fn attempt(&self, host: &dyn Host, effect: &PendingEffect) -> Result<String, HostOrStateError> {
         match &effect.effect {
@@ -253,6 +277,11 @@ impl OutboxInner {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Returns true if a comment has results of a run. Policy checks are a reply of their own.
+fn tells_of_run(marker: &Value) -> bool {
+    marker["results"].is_array() && marker["command"] != CommandName::PolicyCheck.as_str()
 }
 
 fn is_too_long(message: &str) -> bool {

@@ -241,7 +241,7 @@ impl Bench {
 
     async fn start_at(&self, pace: Pace) -> Outbox {
         let hosts = Hosts::new(vec![Arc::clone(&self.host) as Arc<dyn Host>]);
-        Outbox::with_pace(self.store.clone(), hosts, rendering(), pace).await.unwrap()
+        Outbox::with_pace(self.store.clone(), hosts, rendering(), Traces::default(), pace).await.unwrap()
     }
 
     async fn left(&self) -> usize {
@@ -454,7 +454,7 @@ async fn a_host_whose_requests_hang_does_not_hold_up_the_others() {
         bench.store.write(move |tx| tx.enqueue(&NewEffect { pull: other, effect: comment("a") })).await.unwrap();
     }
     let hosts = Hosts::new(vec![hanging.clone(), bench.host.clone()]);
-    let outbox = Outbox::with_pace(bench.store.clone(), hosts, rendering(), HASTE).await.unwrap();
+    let outbox = Outbox::with_pace(bench.store.clone(), hosts, rendering(), Traces::default(), HASTE).await.unwrap();
     let of_hanging = |outbox: &Outbox| {
         lock(&outbox.shared.host_slots).get("down.example.com").map(|slots| slots.available_permits())
     };

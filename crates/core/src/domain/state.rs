@@ -305,6 +305,9 @@ pub struct Run {
     pub cause: Cause,
     /// True if it had no target and was for all projects.
     pub everything: bool,
+    /// Time at which the delivery came that caused it; absent if none did, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Timestamp>,
     /// Start time.
     pub started: Timestamp,
     /// Time it ended.
