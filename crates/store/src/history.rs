@@ -6,19 +6,28 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, ToSql, params_from_iter};
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::state::Run;
-use tidelock_core::domain::{PullId, PullRequest, RepoId, RunId};
+use tidelock_core::domain::{ProjectId, PullId, PullRequest, RepoId, RunId};
 
 /// Result of a run, as in the index `runs_history`.
 const RESULT: &str = "CASE WHEN finished IS NULL THEN 'running'
     ELSE coalesce(json_extract(record, '$.end'), iif(json_extract(record, '$.answered'), 'ended', 'stopped')) END";
 
-/// Runs with a job of a project: by directory, name, directory and workspace, or all three.
+/// Runs with a job of a project, or that have refused it: by directory, name, directory and workspace, or all three.
 const WITH_PROJECT: &str = "seq IN (SELECT runs.seq FROM jobs INDEXED BY jobs_projects JOIN runs ON runs.id = jobs.run
      WHERE {pull} AND (json_extract(jobs.record, '$.project.dir') = ?
        OR json_extract(jobs.record, '$.project.name') = ?
        OR json_extract(jobs.record, '$.project.dir') || '/' || json_extract(jobs.record, '$.project.workspace') = ?
        OR json_extract(jobs.record, '$.project.dir') || '/' || json_extract(jobs.record, '$.project.workspace') || '/'
-          || coalesce(json_extract(jobs.record, '$.project.name'), '') = ?))";
+          || coalesce(json_extract(jobs.record, '$.project.name'), '') = ?)
+     UNION ALL SELECT runs.seq FROM refused_projects INDEXED BY refused_projects_run JOIN runs ON runs.id = refused_projects.run
+     WHERE dir = ? OR name = ? OR dir || '/' || workspace = ? OR dir || '/' || workspace || '/' || name = ?)";
+
+/// Runs with a job on a state of a repository, or that have refused it.
+const ON_STATE: &str = "seq IN (SELECT runs.seq FROM jobs INDEXED BY jobs_states JOIN runs ON runs.id = jobs.run
+     WHERE rtrim(jobs.pull, '0123456789') = ? AND json_extract(jobs.record, '$.project.dir') = ?
+       AND json_extract(jobs.record, '$.project.workspace') = ?
+     UNION ALL SELECT runs.seq FROM refused_projects JOIN runs ON runs.id = refused_projects.run
+     WHERE rtrim(runs.pull, '0123456789') = ? AND dir = ? AND workspace = ?)";
 
 /// Results of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +82,10 @@ pub struct RunFilter {
     pub repos: Vec<RepoId>,
     /// Number of its pull request in these repositories; no run has one without repositories.
     pub number: Option<u64>,
-    /// It has a job of this project: `dir`, `name`, `dir/workspace` or `dir/workspace/name`.
+    /// It has a job of this project, or has refused it: `dir`, `name`, `dir/workspace` or `dir/workspace/name`.
     pub project: Option<String>,
+    /// It has a job on this state of a repository, or has refused it, whatever the name.
+    pub state: Option<(RepoId, ProjectId)>,
     /// The person who asked; case is ignored.
     pub person: Option<String>,
     /// Its command.
@@ -156,7 +167,12 @@ impl RunFilter {
                 None => "1".to_owned(),
             };
             parts.push(WITH_PROJECT.replace("{pull}", &of_pulls));
-            values.extend(std::iter::repeat_n(text(project.clone()), 4));
+            values.extend(std::iter::repeat_n(text(project.clone()), 8));
+        }
+        if let Some((repo, project)) = &self.state {
+            parts.push(ON_STATE.to_owned());
+            let state = [format!("{repo}#"), project.dir.clone(), project.workspace.clone()];
+            values.extend(state.iter().chain(&state).cloned().map(Value::Text));
         }
         if self.number.is_none() && !self.repos.is_empty() {
             // Names of repositories may contain a `#` themselves. The check is slow, so it comes last.

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, params_from_iter};
 use serde::de::DeserializeOwned;
 use tidelock_core::domain::ownership::ProjectOwner;
 use tidelock_core::domain::state::{Job, ProjectLock, ProjectState, ProjectStatus};
-use tidelock_core::domain::{ProjectId, PullId, PullRequest};
+use tidelock_core::domain::{ProjectId, PullId, PullRequest, RepoId};
 use tidelock_core::locks::waits_for;
 
 /// Maximum number of words in a search; further ones are ignored.
@@ -54,12 +54,12 @@ impl Search {
     }
 
     /// Returns the SQL condition that the expression `text` contains all words, with parameters for [`Search::values`].
-    fn condition(&self, text: &str) -> String {
+    pub(super) fn condition(&self, text: &str) -> String {
         let one = |number: usize| format!(" AND instr(lower({text}), ?{number}) > 0");
         (1..=self.words.len()).map(one).collect()
     }
 
-    fn values(&self) -> impl Iterator<Item = Value> {
+    pub(super) fn values(&self) -> impl Iterator<Item = Value> {
         self.words.iter().map(|word| Value::Text(word.clone()))
     }
 }
@@ -195,6 +195,39 @@ impl View<'_> {
                   + (SELECT count(*) FROM pulls WHERE open AND json_extract(record, '$.fault') IS NOT NULL)"
         );
         self.count(&sql, Vec::new())
+    }
+
+    /// Lists open pull requests of these repositories, or of all if there are none, from the latest activity on, and at most `limit`. `after` is
+    /// the activity of the last one before. The second value is that of the last one here, if there may be more.
+    pub fn list_open_pulls(
+        &self,
+        repos: &[RepoId],
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<(Vec<ListedPull>, Option<i64>)> {
+        let of_repos = match repos.len() {
+            0 => String::new(),
+            many => format!(" AND rtrim(pull, '0123456789') IN ({})", vec!["?"; many].join(", ")),
+        };
+        let sql = format!(
+            "SELECT activity, pull FROM pulls INDEXED BY pulls_open
+             WHERE open AND activity < ?{of_repos} ORDER BY activity DESC LIMIT ?"
+        );
+        let names = repos.iter().map(|repo| Value::Text(format!("{repo}#")));
+        let after = Value::Integer(after.unwrap_or(i64::MAX));
+        let values = std::iter::once(after).chain(names).chain([Value::Integer(rows(limit.saturating_add(1)))]);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let found = statement.query_map(params_from_iter(values), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut found: Vec<(i64, String)> = found.collect::<rusqlite::Result<_>>()?;
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        let last = found.last().map(|(activity, _)| *activity).filter(|_| has_more);
+        let mut listed = Vec::new();
+        for (_, pull) in &found {
+            let pull = self.record("SELECT record FROM pulls WHERE pull = ?1", [pull])?;
+            listed.extend(pull.map(|pull: PullRequest| self.listed(pull)).transpose()?);
+        }
+        Ok((listed, last))
     }
 
     fn listed(&self, pull: PullRequest) -> Result<ListedPull> {

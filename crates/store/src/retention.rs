@@ -65,9 +65,16 @@ impl Tx<'_> {
         // Before runs: a run whose jobs stay may have to stay, too.
         let (jobs, errored) = self.prune_jobs(before(RUNS))?;
         drop_old(
+            "DELETE FROM refused_projects WHERE seq IN
+               (SELECT refused_projects.seq FROM refused_projects JOIN runs ON runs.id = refused_projects.run
+                WHERE runs.finished < ?1 LIMIT ?2)",
+            RUNS,
+        )?;
+        drop_old(
             "DELETE FROM runs WHERE seq IN
                (SELECT seq FROM runs WHERE finished IS NOT NULL AND finished < ?1
                   AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.run = runs.id)
+                  AND NOT EXISTS (SELECT 1 FROM refused_projects WHERE refused_projects.run = runs.id)
                 LIMIT ?2)",
             RUNS,
         )?;

@@ -4,12 +4,24 @@ use super::{Tx, View, json, micros, rows, word};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use rusqlite::params;
+use serde::Deserialize;
 use tidelock_core::domain::command::{CommandName, Trigger};
 use tidelock_core::domain::state::{Cause, DeliveryState, Job, JobState, Run};
 use tidelock_core::domain::{CommitSha, DeliveryId, JobId, Login, ProjectId, PullId, RepoId, RunId};
 
 /// Maximum number of persons that [`View::planners`] returns.
 const MAX_PLANNERS: usize = 10;
+
+/// A result in the record of a run, as far as it names a project that was refused.
+#[derive(Deserialize)]
+struct RefusedProject {
+    dir: Option<String>,
+    #[serde(default)]
+    workspace: String,
+    project: Option<String>,
+    #[serde(default)]
+    outcome: String,
+}
 
 impl View<'_> {
     /// Returns runs that have not ended, in the order they were recorded. At a start, they are those of an earlier process.
@@ -254,7 +266,29 @@ impl Tx<'_> {
              ON CONFLICT (id) DO UPDATE SET finished = excluded.finished, record = excluded.record",
             params![run.id.as_str(), run.pull.to_string(), micros(run.started), run.finished.map(micros), json(run)?],
         )?;
-        if run.finished.is_some() { self.drop_schedule(&run.id) } else { Ok(()) }
+        if run.finished.is_some() {
+            self.put_refused_projects(run)?;
+            self.drop_schedule(&run.id)?;
+        }
+        Ok(())
+    }
+
+    /// Records the projects that a run has refused, so that it is found by them without a job.
+    fn put_refused_projects(&self, run: &Run) -> Result<()> {
+        for result in &run.results {
+            let Ok(RefusedProject { dir: Some(dir), workspace, project, outcome }) = serde_json::from_str(result)
+            else {
+                continue;
+            };
+            if outcome == "failure" {
+                self.execute(
+                    "INSERT INTO refused_projects (run, dir, workspace, name) VALUES (?1, ?2, ?3, ?4)
+                     ON CONFLICT (run, dir, workspace, name) DO NOTHING",
+                    params![run.id.as_str(), dir, workspace, project.unwrap_or_default()],
+                )?;
+            }
+        }
+        Ok(())
     }
 
     /// Records a job or its new state. Keeps the log of a job that has ended; nothing may be written to it any more.

@@ -1,10 +1,12 @@
 //! Behaviour of the store through its public functions. `model` compares it with a simple model, `crash` kills it.
 
+mod audit;
 mod crash;
 mod figures;
 mod history;
 mod listing;
 mod model;
+mod projects;
 mod reach;
 mod records;
 mod turns;

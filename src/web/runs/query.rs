@@ -125,6 +125,7 @@ impl RunQuery {
             repos,
             number: self.pull,
             project: given(&self.project),
+            state: None,
             person: given(&self.person),
             command: self.command,
             result: RunResult::of_word(self.result),

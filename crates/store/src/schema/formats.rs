@@ -302,3 +302,45 @@ CREATE INDEX jobs_projects ON jobs (
   json_extract(record, '$.kind'), run
 );
 ";
+
+/// Adds the projects that a run has refused, which have no job, and indexes for pages. For the audit log, each filter has one, in the order
+/// of the entries; an entry without a pull request has its repository in its subject: alone, or after the project of a drift run. Others are
+/// for the list of open pull requests, for jobs and drift of one state of a repository, and for the people who have asked for runs.
+pub(super) const FORMAT_11: &str = "
+CREATE INDEX audit_who ON audit (lower(json_extract(record, '$.who')), at);
+CREATE INDEX audit_act ON audit (json_extract(record, '$.act'), at);
+CREATE INDEX audit_pull ON audit (json_extract(record, '$.pull.number'), at);
+CREATE INDEX audit_project ON audit (json_extract(record, '$.project'), at);
+CREATE INDEX audit_request ON audit (json_extract(record, '$.request'), at);
+CREATE INDEX audit_result ON audit (
+  substr(json_extract(record, '$.result'), 1,
+    instr(replace(replace(json_extract(record, '$.result'), ';', ':'), ',', ':') || ':', ':') - 1), at);
+CREATE INDEX audit_repo ON audit (
+  CASE WHEN json_extract(record, '$.pull') IS NOT NULL THEN json_extract(record, '$.pull.repo.host') || '/' ||
+      json_extract(record, '$.pull.repo.owner') || '/' || json_extract(record, '$.pull.repo.name')
+    WHEN json_extract(record, '$.project') IS NULL THEN json_extract(record, '$.subject')
+    ELSE substr(json_extract(record, '$.subject'), length(json_extract(record, '$.project')) + 5,
+      length(json_extract(record, '$.subject')) - length(json_extract(record, '$.project')) - 8 -
+      length(json_extract(record, '$.commit'))) END, at);
+CREATE INDEX pulls_open ON pulls (activity, pull) WHERE open;
+CREATE INDEX jobs_states ON jobs (
+  rtrim(pull, '0123456789'), json_extract(record, '$.project.dir'), json_extract(record, '$.project.workspace'),
+  json_extract(record, '$.kind')
+);
+CREATE INDEX drift_states ON drift (host, repo, dir, workspace, checked);
+CREATE INDEX runs_people ON runs (lower(json_extract(record, '$.user')));
+CREATE TABLE refused_projects (
+  seq INTEGER PRIMARY KEY,
+  run TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL              -- empty for none
+);
+CREATE UNIQUE INDEX refused_projects_run ON refused_projects (run, dir, workspace, name);
+CREATE INDEX refused_projects_states ON refused_projects (dir, workspace, run);
+INSERT INTO refused_projects (run, dir, workspace, name)
+  SELECT DISTINCT runs.id, json_extract(value, '$.dir'), coalesce(json_extract(value, '$.workspace'), ''),
+    coalesce(json_extract(value, '$.project'), '')
+  FROM runs, json_each(runs.record, '$.results')
+  WHERE json_valid(value) AND json_extract(value, '$.outcome') = 'failure' AND json_extract(value, '$.dir') IS NOT NULL;
+";

@@ -123,7 +123,7 @@ async fn cursors_lead_to_every_run_once_and_back() {
 }
 
 /// Returns the steps of a query's plan.
-fn steps(connection: &Connection, sql: &str) -> Vec<String> {
+pub(super) fn steps(connection: &Connection, sql: &str) -> Vec<String> {
     let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     plan.raw_query().mapped(|row| row.get::<_, String>(3)).map(Result::unwrap).collect()
 }
