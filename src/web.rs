@@ -9,18 +9,22 @@ pub(crate) mod jobs;
 
 mod answer;
 mod assets;
+mod audit;
 mod commands;
 pub(crate) mod connections;
 mod drift;
 mod events;
+mod filters;
 mod freezes;
 mod inbox;
 mod locks;
 pub(crate) mod metrics;
 mod openapi;
 mod pages;
+mod projects;
 mod pulls;
 mod runs;
+mod search;
 mod trace;
 mod wake;
 
@@ -33,7 +37,6 @@ mod with_store_tests;
 
 use crate::domain::CommitAddress;
 use crate::server_status::{Meters, ServerStatus, Services};
-use crate::store::audit;
 use crate::vault::Vault;
 use crate::wake::Attention;
 use crate::webhook::Intake;
@@ -208,7 +211,8 @@ fn for_tasks() -> Vec<Route> {
 
 /// Returns all other routes.
 fn attended() -> Vec<Route> {
-    [for_machines(), for_drift(), for_people(), runs::routes()].into_iter().flatten().collect()
+    let lists = [runs::routes(), audit::routes(), projects::routes(), search::routes()].into_iter().flatten();
+    [for_machines(), for_drift(), for_people()].into_iter().flatten().chain(lists).collect()
 }
 
 /// Returns the routes whose responses are for machines.
@@ -403,14 +407,14 @@ async fn gate(
             let visit_of_leader = wake::attend(&site, who, request.method(), request.uri().path()).await;
             let response = wake::until_sent(&site, visit_of_leader, next.run(request).await).await;
             if matches!(who, Who::Api | Who::Token) && is_call {
-                audit::log(&visit.entry("api call", &asked, response.status().as_str()));
+                crate::store::audit::log(&visit.entry("api call", &asked, response.status().as_str()));
             }
             response
         }
         Err(refusal) => {
             if let AccessDenied::NotAdmin(email) = &refusal {
                 visit.name.clone_from(email);
-                audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
+                crate::store::audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
             }
             HttpProblem::access_denied(refusal).into_response()
         }

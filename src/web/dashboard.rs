@@ -18,8 +18,7 @@ use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
-use rows::PullRow;
-pub(super) use rows::{JobRow, LockRow, OwnerRow, RowFacts, status_view};
+pub(super) use rows::{JobRow, LockRow, OwnerRow, PullRow, RowFacts, status_view};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -275,7 +274,7 @@ impl Dashboard {
                 OwnerRow::new(owner, &server.executable, &known)
             }),
             pulls: ListPage::new(&facts.pulls, "pulls", asked.pulls, MAX_PULLS, asked, |pull| {
-                PullRow::new(pull, &known)
+                PullRow::new(pull, MAX_PROJECTS, &known)
             }),
             recent: ListPage::new(&facts.ended, "runs", asked.runs, MAX_RECENT, asked, job_row),
             freezes: facts.freezes.iter().map(|freeze| FreezeRow::new(freeze, now)).collect(),

@@ -184,7 +184,14 @@ fn every_route_has_its_decision_in_one_table() {
     People   POST /freezes/lift
     People   GET /runs
     People   GET /runs/{id}
+    People   GET /pulls
     People   GET /pulls/{*pull}
+    People   GET /audit
+    People   GET /audit.csv
+    People   GET /audit.json
+    People   GET /projects
+    People   GET /projects/{*project}
+    People   GET /search
     People   POST /apply/lock
     People   DELETE /apply/unlock
     People   POST /apply/unlock

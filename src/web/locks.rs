@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::answer::{HttpProblem, Visit};
+use super::audit::AuditQuery;
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectStatus};
@@ -44,6 +45,8 @@ pub(super) struct LockPage {
     plan_again: String,
     /// Command that releases all locks of the pull request.
     unlock: String,
+    /// Filter of the audit log with the entries of the project.
+    audit: String,
 }
 
 impl LockPage {
@@ -57,7 +60,7 @@ impl LockPage {
         let project = &lock.project;
         LockPage {
             key: lock.id(),
-            project: ProjectView::from(project),
+            project: ProjectView::of(&lock.repo, project),
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
             since: When::new(lock.holder.since, now),
@@ -65,6 +68,7 @@ impl LockPage {
             status: status.map(|status| StatusView::from(status).with_limit(status, plans, now)),
             plan_again: format!("{executable} plan {}", target_flags(project)),
             unlock: format!("{executable} unlock"),
+            audit: AuditQuery::of_project(&lock.repo, project).address("audit", None),
         }
     }
 }

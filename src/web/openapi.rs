@@ -84,6 +84,11 @@ impl RouteDoc {
         self.answer(200, vec![PLAIN]).answer(303, vec![Shape::Empty])
     }
 
+    /// Adds a redirect to another page.
+    pub(super) fn redirect(self) -> RouteDoc {
+        self.answer(303, vec![Shape::Empty])
+    }
+
     /// Adds these problems.
     pub(super) fn problems(self, statuses: &[u16]) -> RouteDoc {
         statuses.iter().fold(self, |doc, status| doc.answer(*status, Vec::new()))

@@ -2,11 +2,12 @@
 
 use super::answer::{Visit, typed};
 use super::assets::Assets;
+use super::filters::address;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{JobState, PlanRecord, ProjectState, ProjectStatus};
-use crate::domain::{ProjectId, PullId, PullRequest};
+use crate::domain::{ProjectId, PullId, PullRequest, RepoId};
 use axum::response::Response;
 use jiff::Timestamp;
 use minijinja::value::Serde;
@@ -18,17 +19,22 @@ use url::form_urlencoded;
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const TEMPLATES: [(&str, &str); 10] = [
+const TEMPLATES: [(&str, &str); 15] = [
+    ("audit.html", include_str!("../../templates/pages/audit.html")),
     ("base.html", include_str!("../../templates/pages/base.html")),
     ("dashboard.html", include_str!("../../templates/pages/dashboard.html")),
     ("host.html", include_str!("../../templates/pages/host.html")),
     ("job.html", include_str!("../../templates/pages/job.html")),
     ("lock.html", include_str!("../../templates/pages/lock.html")),
     ("parts.html", include_str!("../../templates/pages/parts.html")),
+    ("project.html", include_str!("../../templates/pages/project.html")),
+    ("projects.html", include_str!("../../templates/pages/projects.html")),
     ("problem.html", include_str!("../../templates/pages/problem.html")),
     ("pull.html", include_str!("../../templates/pages/pull.html")),
+    ("pulls.html", include_str!("../../templates/pages/pulls.html")),
     ("run.html", include_str!("../../templates/pages/run.html")),
     ("runs.html", include_str!("../../templates/pages/runs.html")),
+    ("search.html", include_str!("../../templates/pages/search.html")),
 ];
 
 /// The compiled templates.
@@ -137,15 +143,25 @@ pub(super) fn shown(text: &str) -> String {
     text.chars().filter(plain).collect()
 }
 
-/// Returns the address of a pull request's page, relative to `/`.
-fn pull_address(id: &PullId) -> String {
-    let full = format!("{}/{}/{}", id.repo.host, id.repo.full_name(), id.number);
+/// Escapes each part of a path.
+fn escaped_path(path: &str) -> String {
     let escaped = |part: &str| {
         let form: String = form_urlencoded::byte_serialize(part.as_bytes()).collect();
         // Only a query has `+` for a space.
         form.replace('+', "%20")
     };
-    format!("pulls/{}", full.split('/').map(escaped).collect::<Vec<_>>().join("/"))
+    path.split('/').map(escaped).collect::<Vec<_>>().join("/")
+}
+
+/// Returns the address of a pull request's page, relative to `/`.
+pub(super) fn pull_address(id: &PullId) -> String {
+    format!("pulls/{}", escaped_path(&format!("{}/{}", id.repo, id.number)))
+}
+
+/// Returns the address of a project's page, relative to `/`. Names select a project, but its directory and workspace are its state.
+pub(super) fn project_address(repo: &RepoId, project: &ProjectId) -> String {
+    let path = format!("projects/{}", escaped_path(&repo.to_string()));
+    address(&path, &[("dir", &project.dir), ("workspace", &project.workspace)])
 }
 
 /// Returns the kind of a job in words.
@@ -192,6 +208,17 @@ pub(super) struct ProjectView {
     pub(super) workspace: String,
     /// True if the label is the project's name, so that directory and workspace are shown too.
     pub(super) named: bool,
+    /// Its page, relative to `/`; absent where the repository is not known.
+    pub(super) address: Option<String>,
+}
+
+impl ProjectView {
+    /// Builds a view with the address of its page.
+    pub(super) fn of(repo: &RepoId, project: &ProjectId) -> ProjectView {
+        // A merge whose projects are not known yet has no directory.
+        let address = (!project.dir.is_empty()).then(|| project_address(repo, project));
+        ProjectView { address, ..ProjectView::from(project) }
+    }
 }
 
 impl From<&ProjectId> for ProjectView {
@@ -201,6 +228,7 @@ impl From<&ProjectId> for ProjectView {
             dir: shown(&project.dir),
             workspace: shown(&project.workspace),
             named: project.name.is_some(),
+            address: None,
         }
     }
 }
@@ -344,7 +372,6 @@ impl From<&ProjectStatus> for StatusView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::RepoId;
 
     #[test]
     fn ages_have_one_unit() {

@@ -277,6 +277,7 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     preview("dashboard.html", &page);
     insta::assert_snapshot!(lines(&page).replace(super::pages::VERSION, "[version]"), @r##"
     Overview
+    Show only what has these words Filter
     ready version [version] 2 commands at work 2 failed
     Running now 2
     apply network infra/network · prod acme/infra#41 Open SSH through IAP ↗ running run · alice · 1 min ago
@@ -419,12 +420,14 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     Lock of network
     acme/infra#41 Open SSH through IAP ↗ has held this project for 2 h : no other pull request can plan or apply it.
     Repository acme/infra
+    Project network
     Directory infra/network
     Workspace prod
     Taken by alice
     Taken at 2026-08-24 09:55 UTC
     Plan planned −1 ~1 +1 commit 3f2c1ab
     Lock id github.com/acme/infra/infra/network/prod/network
+    In the audit log
     Unlock
     This deletes the lock and its plan, and posts a comment on the pull request. Others can then plan the project. To plan it again, comment there:
     atlantis plan -p network

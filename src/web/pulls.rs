@@ -1,20 +1,25 @@
-//! `/pulls/HOST/OWNER/REPO/NUMBER`: one pull request with its projects, locks, missing approvals and runs.
+//! `/pulls`: open pull requests. `/pulls/HOST/OWNER/REPO/NUMBER`: one of them with its projects, locks, missing approvals and runs.
+
+mod list;
 
 use super::Site;
 use super::answer::{HttpProblem, Visit};
+use super::audit::AuditQuery;
 use super::dashboard::{LockRow, OwnerRow, RowFacts, status_view};
+use super::filters::whole_name;
 use super::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, When, shown, web_address};
 use super::runs::{MarkedPolicySet, RunOutcome, RunQuery, RunRow};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::policies::PolicyCheckRecord;
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::waiting::{WaitCause, WaitingPull};
-use crate::domain::{CommitAddress, JobId, Login, PullId, PullRequest, PullState, RepoId};
+use crate::domain::{CommitAddress, JobId, Login, PullId, PullRequest, PullState};
 use crate::store::{ListedRun, RunCursor, View};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use jiff::Timestamp;
+pub(super) use list::list;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,8 +42,12 @@ struct PullRecords {
     more: usize,
     locks: Vec<(ProjectLock, Option<ProjectStatus>)>,
     owners: Vec<ProjectOwner>,
+    /// Number of locks and owned projects that are not listed.
+    more_held: usize,
     /// Waits of the pull request, each with the line that it is in and the holder of the project.
     waits: Vec<WaitRecords>,
+    /// Number of waits that are not listed.
+    more_waits: usize,
     /// Those who wait for the locks and owned projects of the pull request.
     waiters: Vec<WaitingPull>,
     plans: HashMap<PullId, Vec<PlanRecord>>,
@@ -55,7 +64,7 @@ struct ProjectRecords {
 }
 
 /// What the state has of a wait for a project.
-struct WaitRecords {
+pub(super) struct WaitRecords {
     wait: WaitingPull,
     line: Vec<WaitingPull>,
     holder: Option<PullId>,
@@ -77,6 +86,7 @@ impl PullRecords {
             projects.push(ProjectRecords { status: status.clone(), plan, apply });
         }
         let (mut locks, mut owners, mut waiters) = (view.locks_of(&id)?, view.owners_of(&id)?, Vec::new());
+        let more_held = locks.len().saturating_sub(MAX_LISTED) + owners.len().saturating_sub(MAX_LISTED);
         locks.truncate(MAX_LISTED);
         owners.truncate(MAX_LISTED);
         let held = locks.iter().map(|lock| &lock.project).chain(owners.iter().map(|owner| &owner.project));
@@ -84,15 +94,7 @@ impl PullRecords {
             let line = view.line(&id.repo, project)?;
             waiters.extend(line.into_iter().filter(|waiter| !waiters.contains(waiter)).collect::<Vec<_>>());
         }
-        let mut waits = Vec::new();
-        for wait in view.waits_of(&id)?.into_iter().take(MAX_LISTED) {
-            let line = view.line(&id.repo, &wait.project)?;
-            let mut holders = view.locks_of_state(&id.repo, &wait.project)?.into_iter().map(|lock| lock.holder.pull);
-            let lock = holders.find(|holder| *holder != id);
-            let mut owners = view.owners_of_state(&id.repo, &wait.project)?.into_iter().map(|owner| owner.holder.pull);
-            let holder = lock.or_else(|| owners.find(|holder| *holder != id));
-            waits.push(WaitRecords { wait, line, holder });
-        }
+        let (waits, more_waits) = waits_of(view, &id, MAX_LISTED)?;
         let status_of = |lock: &ProjectLock| statuses.iter().find(|status| status.project == lock.project).cloned();
         Ok(Some(PullRecords {
             fault: view.fault(&id)?,
@@ -108,7 +110,9 @@ impl PullRecords {
             projects,
             more,
             owners,
+            more_held,
             waits,
+            more_waits,
             waiters,
             runs,
             id,
@@ -116,9 +120,24 @@ impl PullRecords {
     }
 }
 
+/// Loads the first waits of a pull request, and the number of further ones.
+fn waits_of(view: &View<'_>, id: &PullId, limit: usize) -> anyhow::Result<(Vec<WaitRecords>, usize)> {
+    let (mut waits, all) = (Vec::new(), view.waits_of(id)?);
+    let more = all.len().saturating_sub(limit);
+    for wait in all.into_iter().take(limit) {
+        let line = view.line(&id.repo, &wait.project)?;
+        let mut holders = view.locks_of_state(&id.repo, &wait.project)?.into_iter().map(|lock| lock.holder.pull);
+        let lock = holders.find(|holder| holder != id);
+        let mut owners = view.owners_of_state(&id.repo, &wait.project)?.into_iter().map(|owner| owner.holder.pull);
+        let holder = lock.or_else(|| owners.find(|holder| holder != id));
+        waits.push(WaitRecords { wait, line, holder });
+    }
+    Ok((waits, more))
+}
+
 /// The last job of one kind on a project.
 #[derive(Serialize)]
-struct LastJob {
+pub(super) struct LastJob {
     id: JobId,
     mark: StatusMark,
     user: Login,
@@ -133,9 +152,9 @@ struct ProjectRow {
     apply: Option<LastJob>,
 }
 
-/// A project that the pull request waits for.
+/// A project that a pull request waits for.
 #[derive(Serialize)]
-struct WaitRow {
+pub(super) struct WaitRow {
     project: ProjectView,
     place: usize,
     holder: Option<PullName>,
@@ -161,11 +180,16 @@ struct PullPage {
     more: usize,
     locks: Vec<LockRow>,
     owners: Vec<OwnerRow>,
+    more_held: usize,
     waits: Vec<WaitRow>,
+    more_waits: usize,
     missing: Vec<MissingApproval>,
+    more_missing: usize,
     runs: Vec<RunRow>,
     /// Filter of the list with all runs of it.
     all_runs: String,
+    /// Filter of the audit log with its entries.
+    audit: String,
 }
 
 /// Facts of a pull request as last recorded.
@@ -180,7 +204,7 @@ struct PullFactsView {
 }
 
 impl LastJob {
-    fn new(job: &Job, now: Timestamp) -> LastJob {
+    pub(super) fn new(job: &Job, now: Timestamp) -> LastJob {
         LastJob {
             id: job.id.clone(),
             mark: StatusMark::from(job.state),
@@ -190,19 +214,29 @@ impl LastJob {
     }
 }
 
+/// Returns the place of a wait in the line that it is in, from 1.
+pub(super) fn place_in(line: &[WaitingPull], wait: &WaitingPull) -> usize {
+    let before = line.iter().take_while(|other| other.pull != wait.pull);
+    before.filter(|other| other.excludes(wait)).count() + 1
+}
+
+/// Returns the cause of a wait in words.
+pub(super) fn wait_words(cause: WaitCause) -> &'static str {
+    match cause {
+        WaitCause::Plan => "its plan was refused",
+        WaitCause::Apply => "its apply was refused",
+        WaitCause::Invalidated => "its plan was invalidated",
+    }
+}
+
 impl WaitRow {
     fn new(records: &WaitRecords, now: Timestamp) -> WaitRow {
         let WaitRecords { wait, line, holder } = records;
-        let before = line.iter().take_while(|other| other.pull != wait.pull);
         WaitRow {
-            project: ProjectView::from(&wait.project),
-            place: before.filter(|other| other.excludes(wait)).count() + 1,
+            project: ProjectView::of(&wait.pull.repo, &wait.project),
+            place: place_in(line, wait),
             holder: holder.as_ref().map(PullName::from),
-            because: match wait.cause {
-                WaitCause::Plan => "its plan was refused",
-                WaitCause::Apply => "its apply was refused",
-                WaitCause::Invalidated => "its plan was invalidated",
-            },
+            because: wait_words(wait.cause),
             since: When::new(wait.since, now),
         }
     }
@@ -227,7 +261,7 @@ fn missing_approvals(records: &PullRecords) -> anyhow::Result<Vec<MissingApprova
         });
         let sets: Vec<MarkedPolicySet> = sets.collect();
         if !sets.is_empty() {
-            missing.push(MissingApproval { project: ProjectView::from(&check.project), sets });
+            missing.push(MissingApproval { project: ProjectView::of(&check.pull.repo, &check.project), sets });
         }
     }
     Ok(missing)
@@ -271,25 +305,26 @@ impl PullPage {
             more: records.more,
             locks: records.locks.iter().map(|(lock, status)| LockRow::new(lock, status.as_ref(), &facts)).collect(),
             owners: records.owners.iter().map(|owner| OwnerRow::new(owner, executable, &facts)).collect(),
+            more_held: records.more_held,
+            more_waits: records.more_waits,
+            more_missing: records.checks.len().saturating_sub(MAX_LISTED),
             waits: records.waits.iter().map(|wait| WaitRow::new(wait, now)).collect(),
             missing: missing_approvals(records)?,
             runs: records.runs.iter().map(|listed| RunRow::new(listed, now)).collect(),
             all_runs: RunQuery::of_pull(id).address(RunCursor::Newest),
+            audit: AuditQuery::of_pull(id).address("audit", None),
         })
     }
 }
 
 /// Parses the path after `/pulls/`: host, owner of any number of parts, name, and number.
 fn parse_pull(path: &str) -> Option<PullId> {
-    let (host, rest) = path.split_once('/')?;
-    let (rest, number) = rest.rsplit_once('/')?;
-    let (owner, name) = rest.rsplit_once('/')?;
+    let (repo, number) = path.rsplit_once('/')?;
     let number = number.parse().ok().filter(|number| *number > 0)?;
-    let filled = [host, owner, name].iter().all(|part| !part.is_empty());
-    filled.then(|| PullId { repo: RepoId { host: host.into(), owner: owner.into(), name: name.into() }, number })
+    Some(PullId { repo: whole_name(repo)?, number })
 }
 
-/// Serves the page.
+/// Serves the page of a pull request.
 pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,

@@ -4,20 +4,22 @@ mod query;
 mod results;
 
 use super::answer::{HttpProblem, Visit};
+use super::audit::AuditQuery;
 use super::dashboard::JobRow;
+use super::filters::{suggested, unusable_filter};
 use super::openapi::about;
 use super::pages::{PullView, StatusMark, When, duration, shown, web_address};
 use super::{Route, Site, Who, pulls, route};
-use crate::domain::command::{CommandName, Trigger};
+use crate::domain::command::Trigger;
 use crate::domain::state::Job;
 use crate::domain::{CommitAddress, JobId, Login, RepoId, RunId};
 use crate::store::{ListedRun, RunCursor, RunResult, RunsFound};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use http::{Method, StatusCode, Uri};
+use http::{Method, Uri};
 use jiff::Timestamp;
-pub(super) use query::RunQuery;
+pub(super) use query::{RunQuery, parse_run_cursor, run_cursor};
 pub(super) use results::{MarkedPolicySet, RunOutcome};
 use results::{ResultRow, labels};
 use serde::Serialize;
@@ -38,7 +40,7 @@ pub(super) fn routes() -> Vec<Route> {
     let run = about("The page of a run, with its results and jobs.").part("id", "The run's id.").problems(&[404]);
     let runs = about("The list of runs, newest first.")
         .optional_query("repository", "owner/name, or host/owner/name.")
-        .optional_query("pull", "Number of the pull request.")
+        .optional_query("pull", "Number of the pull request, or drift.")
         .optional_query("project", "Directory, name, directory/workspace or directory/workspace/name.")
         .optional_query("person", "Who asked.")
         .optional_query("command", "The command.")
@@ -48,9 +50,14 @@ pub(super) fn routes() -> Vec<Route> {
         .problems(&[400]);
     let pull = about("The page of a pull request: projects, locks, approvals and runs.");
     let pull = pull.part("pull", "host/owner/name/number, each part escaped.").problems(&[404]);
+    let pulls = about("Open pull requests and what they wait for, the latest activity first.")
+        .optional_query("repository", "owner/name, or host/owner/name.")
+        .optional_query("after", "Cursor of the page of earlier ones.")
+        .problems(&[400]);
     vec![
         route(Method::GET, "/runs", People, list, runs.page()),
         route(Method::GET, "/runs/{id}", People, page, run.page()),
+        route(Method::GET, "/pulls", People, pulls::list, pulls.page()),
         route(Method::GET, "/pulls/{*pull}", People, pulls::page, pull.page()),
     ]
 }
@@ -105,6 +112,8 @@ struct RunPage {
     after: Option<RunId>,
     /// Filter of the list with the runs of the pull request.
     of_pull: String,
+    /// Filter of the audit log with its entries.
+    audit: String,
 }
 
 impl From<RunResult> for StatusMark {
@@ -159,9 +168,9 @@ impl RunList {
         RunList {
             rows: found.rows.iter().map(|listed| RunRow::new(listed, now)).collect(),
             filtered: query.has_filter(),
-            commands: CommandName::ALL.iter().map(|name| name.as_str()).collect(),
+            commands: query::WITH_RUN.iter().map(|name| name.as_str()).collect(),
             results: RunResult::ALL.iter().map(|result| result.as_str()).collect(),
-            repositories: served.iter().take(query::MAX_OFFERED).map(RepoId::to_string).collect(),
+            repositories: suggested(served),
             newer: found.newer.map(|cursor| query.address(cursor)),
             older: found.older.map(|cursor| query.address(cursor)),
             query: query.clone(),
@@ -177,7 +186,7 @@ pub(super) async fn list(
 ) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let asked = RunQuery::parse(uri.query().unwrap_or_default());
-    let query = asked.map_err(|why| HttpProblem::new(StatusCode::BAD_REQUEST, "This filter cannot be used", why))?;
+    let query = asked.map_err(unusable_filter)?;
     let asked = query.clone();
     let found = services.store.read(move |view| {
         let served = view.served_repos()?;
@@ -187,8 +196,7 @@ pub(super) async fn list(
         };
         Ok(Ok((view.list_runs(&filter, asked.cursor, ROWS)?, served)))
     });
-    let (found, served) =
-        found.await?.map_err(|why| HttpProblem::new(StatusCode::BAD_REQUEST, "This filter cannot be used", why))?;
+    let (found, served) = found.await?.map_err(unusable_filter)?;
     Ok(site.pages.page("runs.html", &visit, &RunList::new(&found, &query, &served, Timestamp::now()))?)
 }
 
@@ -219,13 +227,17 @@ impl RunPage {
                 .and_then(|commits| commits.url_of(&run.pull.repo, &run.head))
                 .map(|page| web_address(&page).to_owned()),
             finished: run.finished.map(|end| When::new(end, now)),
-            results: outcomes.iter().map(|outcome| ResultRow::new(outcome, job_of(outcome), executable)).collect(),
+            results: outcomes
+                .iter()
+                .map(|outcome| ResultRow::new(outcome, &run.pull.repo, job_of(outcome), executable))
+                .collect(),
             more_results: run.results.len().saturating_sub(MAX_JOBS),
             jobs: jobs.iter().take(MAX_JOBS).map(|job| JobRow::new(job, listed.pull.as_ref(), now)).collect(),
             more_jobs: jobs.len() > MAX_JOBS,
             before: before.clone(),
             after: after.clone(),
             of_pull: RunQuery::of_pull(&run.pull).address(RunCursor::Newest),
+            audit: AuditQuery::of_run(run).address("audit", None),
         })
     }
 }

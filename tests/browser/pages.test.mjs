@@ -45,7 +45,8 @@ async function findings(page) {
 
 test("each page has no accessibility finding, no error and no sideways scrolling, at each width and in each scheme", async () => {
   const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, paths.running, "/runs",
-    "/runs?person=nobody", paths.run, paths.pull, "/no-such-page"];
+    "/runs?person=nobody", paths.run, paths.pull, "/pulls", "/projects", paths.project, "/audit", "/audit?person=nobody",
+    "/search", "/search?q=infra", "/no-such-page"];
   const theirs = ["/", "/deliveries", `/${REPO}`, `/${REPO}/new`, `/${REPO}/file?path=README.md`, `/${REPO}/pull/1`, paths.commit];
   const urls = [...ours.map((path) => sandbox.server + path), ...theirs.map((path) => sandbox.forge + path)];
   const wrong = [];
@@ -118,16 +119,18 @@ for (const [name, leave, options] of [
   });
 }
 
+const filter = (page) => page.getByLabel("Show only what has these words");
+
 test("without JavaScript the pages say the same and do the same", async () => {
   const page = await open(sandbox.server + "/", { javaScriptEnabled: false });
-  await page.getByRole("searchbox").fill("slow");
+  await filter(page).fill("slow");
   await page.getByRole("button", { name: "Filter" }).click();
   await page.waitForURL(/\?q=slow$/);
   const pulls = await page.locator("#part-pulls .row").allInnerTexts();
   assert.equal(pulls.length, 1);
   assert.match(pulls[0], /Something slow/);
-  await page.getByRole("searchbox").fill("nothing-has-these-words");
-  await page.getByRole("searchbox").press("Enter");
+  await filter(page).fill("nothing-has-these-words");
+  await filter(page).press("Enter");
   await page.getByText("No lock has the words").waitFor();
   await page.getByRole("link", { name: "Show all" }).first().click();
   await page.getByText("Stop all applies…").click();
@@ -143,6 +146,18 @@ test("without JavaScript the pages say the same and do the same", async () => {
   for (const run of await page.locator(".row .what").allInnerTexts()) assert.match(run, /^apply/);
   await page.locator(".row .what a").first().click();
   await page.getByRole("heading", { name: /^apply/ }).waitFor();
+  await page.getByRole("link", { name: "In the audit log" }).click();
+  await page.waitForURL(/\/audit\?.*request=/);
+  await page.locator(".row .what", { hasText: /^apply/ }).first().waitFor();
+  await page.getByRole("link", { name: "Projects", exact: true }).click();
+  await page.getByLabel("Words").fill("slow");
+  await page.getByRole("button", { name: "Filter" }).click();
+  await page.waitForURL(/\/projects\?.*q=slow/);
+  await page.locator(".row .what a").first().click();
+  await page.getByRole("heading", { name: "slow/default" }).waitFor();
+  await page.getByRole("searchbox", { name: /^Search/ }).fill(`${REPO}#1`);
+  await page.getByRole("button", { name: "Search" }).click();
+  await page.waitForURL(/\/pulls\/.*\/1$/);
   await page.goto(sandbox.server + paths.running);
   await page.getByText("running; reload for more").waitFor();
   assert.ok((await page.locator("#log .l").count()) > 0);

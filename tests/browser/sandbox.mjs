@@ -116,7 +116,10 @@ export class Sandbox {
     const runs = (await this.text(this.server + "/runs")).replaceAll("&#x2f;", "/");
     const run = /href="\.\/(runs\/[0-9a-f]{32})"/.exec(runs)[1];
     const pull = /href="\.\/(pulls\/[^"]+)"/.exec(runs)[1];
+    const projects = (await this.text(this.server + "/projects")).replaceAll("&#x2f;", "/").replaceAll("&amp;", "&");
+    const project = /href="\.\/(projects\/[^"]+)"/.exec(projects)[1];
     return {
+      project: `/${project}`,
       number, running, lock: `/${lock}`, ended: `/jobs/${ended}`, commit: `/${REPO}${commit}`, run: `/${run}`, pull: `/${pull}`,
     };
   }

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 34] = [
+const DECISIONS: [(&str, Open); 41] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -99,6 +99,13 @@ const DECISIONS: [(&str, Open); 34] = [
     ("GET /runs", Open::People),
     ("GET /runs/{id}", Open::People),
     ("GET /pulls/{*pull}", Open::People),
+    ("GET /pulls", Open::People),
+    ("GET /projects", Open::People),
+    ("GET /projects/{*project}", Open::People),
+    ("GET /search", Open::People),
+    ("GET /audit", Open::People),
+    ("GET /audit.csv", Open::People),
+    ("GET /audit.json", Open::People),
     ("GET /api/locks", Open::PeopleAndToken),
     ("GET /api/freezes", Open::PeopleAndToken),
     ("GET /openapi.json", Open::People),
@@ -123,7 +130,15 @@ fn requests() -> Vec<(Method, String, Open)> {
         let route = format!("{method} {path}");
         let decision = DECISIONS.iter().find(|(known, _)| *known == route);
         let (_, open) = decision.unwrap_or_else(|| panic!("{route} has no decision in DECISIONS"));
-        (method, route.replace("{id}", &"0".repeat(32)).replace("{name}", "x.css").replace("{*pull}", "h/o/r/1"), *open)
+        (
+            method,
+            route
+                .replace("{id}", &"0".repeat(32))
+                .replace("{name}", "x.css")
+                .replace("{*pull}", "h/o/r/1")
+                .replace("{*project}", "h/o/r"),
+            *open,
+        )
     };
     let requests: Vec<_> = routes().into_iter().map(decided).collect();
     assert_eq!(requests.len(), DECISIONS.len(), "a decision is about no route");

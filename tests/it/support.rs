@@ -439,7 +439,7 @@ impl Ctx {
 
 /// Returns the client for servers of the tests. It is shared, because making one takes longer than a request, and polling makes many. No
 /// connection is kept: servers come and go.
-fn client() -> &'static reqwest::Client {
+pub(crate) fn client() -> &'static reqwest::Client {
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
     CLIENT.get_or_init(|| {
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());

@@ -1,6 +1,5 @@
 //! Rows of the dashboard's lists.
 
-use super::MAX_PROJECTS;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::state_address::StateAddress;
@@ -8,7 +7,9 @@ use crate::domain::waiting::WaitingPull;
 use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest, RunId};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
-use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration, kind_words};
+use crate::web::pages::{
+    ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration, kind_words, shown,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -92,7 +93,7 @@ impl OwnerRow {
         };
         let holder = &owner.holder;
         OwnerRow {
-            project: ProjectView::from(&owner.project),
+            project: ProjectView::of(&owner.repo, &owner.project),
             pull: PullView::new(&holder.pull, &holder.title, &holder.url),
             user: holder.user.clone(),
             since: When::new(holder.since, known.now),
@@ -106,7 +107,7 @@ impl OwnerRow {
 
 /// An open pull request with its projects.
 #[derive(Serialize)]
-pub(super) struct PullRow {
+pub(in crate::web) struct PullRow {
     pull: PullView,
     author: Login,
     draft: bool,
@@ -143,6 +144,7 @@ pub(in crate::web) fn status_view(status: &ProjectStatus, pull: &PullId, known: 
     let RowFacts { at_work, plans, now, .. } = *known;
     let of_pull = plans.get(pull).map(Vec::as_slice).unwrap_or_default();
     let mut view = StatusView::from(status).with_limit(status, of_pull, now);
+    view.project = ProjectView::of(&pull.repo, &status.project);
     let running = at_work.iter().find(|job| job.pull == *pull && job.project.as_ref() == Some(&status.project));
     if let Some(job) = running {
         view.mark = busy(job);
@@ -157,7 +159,7 @@ impl JobRow {
             id: job.id.clone(),
             run: job.run.clone(),
             kind: kind_words(&job.kind),
-            project: job.project.as_ref().map(ProjectView::from),
+            project: job.project.as_ref().map(|project| ProjectView::of(&job.pull.repo, project)),
             pull: PullView::find(&job.pull, pull),
             user: job.user.clone(),
             mark: StatusMark::from(job.state),
@@ -176,7 +178,7 @@ impl LockRow {
         LockRow {
             address: lock_address(&key),
             key,
-            project: ProjectView::from(&lock.project),
+            project: ProjectView::of(&lock.repo, &lock.project),
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
             since: When::new(lock.holder.since, known.now),
@@ -190,7 +192,8 @@ impl LockRow {
 }
 
 impl PullRow {
-    pub(super) fn new(listed: &ListedPull, known: &RowFacts<'_>) -> PullRow {
+    /// Builds a row with up to `limit` projects.
+    pub(in crate::web) fn new(listed: &ListedPull, limit: usize, known: &RowFacts<'_>) -> PullRow {
         let ListedPull { pull, statuses, fault, blocked_by } = listed;
         let project = |status: &ProjectStatus| {
             let mut view = status_view(status, &pull.id, known);
@@ -208,9 +211,9 @@ impl PullRow {
             author: pull.author.clone(),
             draft: pull.draft,
             branch: pull.head.branch.clone(),
-            fault: fault.clone(),
-            projects: statuses.iter().take(MAX_PROJECTS).map(project).collect(),
-            more: statuses.len().saturating_sub(MAX_PROJECTS),
+            fault: fault.as_deref().map(shown),
+            projects: statuses.iter().take(limit).map(project).collect(),
+            more: statuses.len().saturating_sub(limit),
         }
     }
 }

@@ -3,17 +3,8 @@
 use crate::domain::command::CommandName;
 use crate::domain::{PullId, RepoId};
 use crate::store::{RunCursor, RunFilter, RunResult};
+use crate::web::filters::{self, GivenFilter};
 use serde::Serialize;
-use url::form_urlencoded;
-
-/// Longest value of a filter, in characters.
-const MAX_VALUE: usize = 300;
-
-/// Maximum number of repositories that the form suggests.
-pub(super) const MAX_OFFERED: usize = 200;
-
-/// Longest part of an unusable value that an answer repeats, in characters.
-const MAX_REPEATED: usize = 60;
 
 /// Parsed query of the address. An empty text means no filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -28,50 +19,60 @@ pub(in crate::web) struct RunQuery {
     pub(super) cursor: RunCursor,
 }
 
-/// Returns the reason for which a filter cannot be used.
-fn unusable(name: &str, value: &str, because: &str) -> String {
-    let repeated: String = value.chars().filter(|c| !c.is_control()).take(MAX_REPEATED).collect();
-    format!("{name}={repeated}: {because}")
-}
+/// Value of the filter by pull request that finds drift runs.
+const OF_DRIFT: &str = "drift";
+
+/// Number of drift runs, which are for a branch ([`PullId::of_branches`]).
+const NO_PULL: u64 = 0;
+
+/// Commands that make a run. All others are answered without one, or are jobs of another command's run.
+pub(super) const WITH_RUN: [CommandName; 8] = [
+    CommandName::Plan,
+    CommandName::Apply,
+    CommandName::ApprovePolicies,
+    CommandName::Import,
+    CommandName::StateRm,
+    CommandName::Version,
+    CommandName::ForceUnlock,
+    CommandName::Lock,
+];
 
 fn one_of(words: impl Iterator<Item = &'static str>) -> String {
     format!("it is one of {}.", words.collect::<Vec<_>>().join(", "))
 }
 
-/// Parses `host/owner/name`, where the owner may have several parts.
-fn whole_name(text: &str) -> Option<RepoId> {
-    let (host, rest) = text.split_once('/')?;
-    let (owner, name) = rest.rsplit_once('/')?;
-    let is_whole = [host, owner, name].iter().all(|part| !part.is_empty());
-    is_whole.then(|| RepoId { host: host.into(), owner: owner.into(), name: name.into() })
+/// Parses a cursor, whose name says on which side of a run the page is.
+pub(in crate::web) fn parse_run_cursor(given: &GivenFilter<'_>) -> Result<RunCursor, String> {
+    let place = given.value.parse::<i64>().ok().filter(|place| *place > 0);
+    let place = place.ok_or_else(|| given.unusable("it comes from a link to another page."))?;
+    Ok(if given.name == "after" { RunCursor::After(place) } else { RunCursor::Before(place) })
+}
+
+/// Returns name and value of a cursor in an address; the value of the first page is empty.
+pub(in crate::web) fn run_cursor(cursor: RunCursor) -> (&'static str, String) {
+    match cursor {
+        RunCursor::Newest => ("after", String::new()),
+        RunCursor::After(place) => ("after", place.to_string()),
+        RunCursor::Before(place) => ("before", place.to_string()),
+    }
 }
 
 impl RunQuery {
     /// Parses a query. The error names the filter and the reason.
     pub(super) fn parse(query: &str) -> Result<RunQuery, String> {
         let mut parsed = RunQuery::default();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let value = value.trim();
-            if value.is_empty() {
-                continue;
-            }
-            let wrong = |because: &str| unusable(&name.chars().take(MAX_REPEATED).collect::<String>(), value, because);
-            if value.chars().count() > MAX_VALUE || value.chars().any(char::is_control) {
-                return Err(wrong(&format!("a value has at most {MAX_VALUE} characters, and no control characters.")));
-            }
-            let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number > 0);
-            match &*name {
+        for given in GivenFilter::all(query)? {
+            let wrong = |because: &str| given.unusable(because);
+            let value = given.value.as_str();
+            match &*given.name {
                 "repository" => parsed.repository = value.to_owned(),
                 "project" => parsed.project = value.to_owned(),
                 "person" => parsed.person = value.to_owned(),
-                "pull" => {
-                    let digits = value.trim_start_matches(['#', '!']);
-                    let pull = number(digits).and_then(|number| u64::try_from(number).ok());
-                    parsed.pull = Some(pull.ok_or_else(|| wrong("it is the number of a pull request, from 1."))?);
-                }
+                "pull" if value == OF_DRIFT => parsed.pull = Some(NO_PULL),
+                "pull" => parsed.pull = Some(given.pull_number()?),
                 "command" => {
-                    let command = CommandName::of_word(value);
-                    let all = || one_of(CommandName::ALL.iter().map(|name| name.as_str()));
+                    let command = WITH_RUN.into_iter().find(|name| name.as_str() == value);
+                    let all = || one_of(WITH_RUN.iter().map(|name| name.as_str()));
                     parsed.command = Some(command.ok_or_else(|| wrong(&all()))?);
                 }
                 "result" => {
@@ -79,11 +80,11 @@ impl RunQuery {
                     parsed.result = RunResult::of_word(value).ok_or_else(|| wrong(&all()))?.as_str();
                 }
                 "after" | "before" => {
-                    let place = number(value).ok_or_else(|| wrong("it comes from a link to another page."))?;
+                    let cursor = parse_run_cursor(&given)?;
                     if parsed.cursor != RunCursor::Newest {
                         return Err(wrong("a page is either after a run or before one."));
                     }
-                    parsed.cursor = if name == "after" { RunCursor::After(place) } else { RunCursor::Before(place) };
+                    parsed.cursor = cursor;
                 }
                 _ => return Err(wrong("the filters are repository, pull, project, person, command and result.")),
             }
@@ -93,8 +94,7 @@ impl RunQuery {
 
     /// Returns the query for all runs of a pull request.
     pub(in crate::web) fn of_pull(pull: &PullId) -> RunQuery {
-        let number = Some(pull.number).filter(|_| !pull.is_branch());
-        RunQuery { repository: pull.repo.to_string(), pull: number, ..RunQuery::default() }
+        RunQuery { repository: pull.repo.to_string(), pull: Some(pull.number), ..RunQuery::default() }
     }
 
     pub(super) fn has_filter(&self) -> bool {
@@ -103,22 +103,9 @@ impl RunQuery {
 
     /// Returns the filter for the state. The error names the repository that is not among those that are served.
     pub(super) fn filter(&self, served: &[RepoId]) -> Result<RunFilter, String> {
-        let asked = self.repository.as_str();
-        let is_asked = |repo: &&RepoId| {
-            repo.full_name().eq_ignore_ascii_case(asked) || repo.to_string().eq_ignore_ascii_case(asked)
-        };
-        let repos: Vec<RepoId> = match (asked, self.pull) {
-            ("", None) => Vec::new(),
-            ("", Some(_)) => served.to_vec(),
-            // Runs of a repository that is not served any more, or that drift runs alone know.
-            _ => match served.iter().filter(is_asked).cloned().collect::<Vec<_>>() {
-                none if none.is_empty() => whole_name(asked).into_iter().collect(),
-                some => some,
-            },
-        };
-        if repos.is_empty() && !asked.is_empty() {
-            let because = "this server has served no such repository. It is owner/name, or host/owner/name.";
-            return Err(unusable("repository", asked, because));
+        let mut repos = filters::repositories(&self.repository, served)?;
+        if self.repository.is_empty() && self.pull.is_some() {
+            repos = served.to_vec();
         }
         let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Ok(RunFilter {
@@ -134,32 +121,20 @@ impl RunQuery {
 
     /// Returns the address of a page with the same filters, relative to `/`.
     pub(in crate::web) fn address(&self, cursor: RunCursor) -> String {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        let pull = self.pull.map(|number| number.to_string()).unwrap_or_default();
+        let of_pull = |number: u64| if number == NO_PULL { OF_DRIFT.to_owned() } else { number.to_string() };
+        let pull = self.pull.map(of_pull).unwrap_or_default();
         let command = self.command.map(CommandName::as_str).unwrap_or_default();
-        let (after, before) = match cursor {
-            RunCursor::Newest => (String::new(), String::new()),
-            RunCursor::After(place) => (place.to_string(), String::new()),
-            RunCursor::Before(place) => (String::new(), place.to_string()),
-        };
-        for (name, value) in [
+        let (side, place) = run_cursor(cursor);
+        let parameters = [
             ("repository", self.repository.as_str()),
             ("pull", &pull),
             ("project", &self.project),
             ("person", &self.person),
             ("command", command),
             ("result", self.result),
-            ("after", &after),
-            ("before", &before),
-        ] {
-            if !value.is_empty() {
-                query.append_pair(name, value);
-            }
-        }
-        match query.finish() {
-            all if all.is_empty() => "runs".to_owned(),
-            some => format!("runs?{some}"),
-        }
+            (side, &place),
+        ];
+        filters::address("runs", &parameters)
     }
 }
 
@@ -176,6 +151,11 @@ mod tests {
         let empty = RunQuery::parse("repository=&pull=&command=&person=+").unwrap();
         assert_eq!((empty.has_filter(), empty.address(RunCursor::Newest)), (false, "runs".to_owned()));
         assert_eq!(RunQuery::parse("pull=%237").unwrap().pull, Some(7), "#7");
+        let repo = RepoId { host: "h".into(), owner: "o".into(), name: "r".into() };
+        let of_drift = RunQuery::of_pull(&PullId::of_branches(repo));
+        let address = of_drift.address(RunCursor::Newest);
+        assert_eq!(address, "runs?repository=h%2Fo%2Fr&pull=drift");
+        assert_eq!(RunQuery::parse(address.strip_prefix("runs?").unwrap()), Ok(of_drift));
     }
 
     #[test]
@@ -197,17 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_found_with_and_without_its_host() {
+    fn a_number_without_a_repository_may_be_of_any_of_them() {
         let repo = |host: &str| RepoId { host: host.into(), owner: "acme".into(), name: "infra".into() };
         let served = [repo("github.com"), repo("dev.azure.com")];
-        let found = |text: &str| {
-            let query = RunQuery { repository: text.into(), ..RunQuery::default() };
-            query.filter(&served).map(|filter| filter.repos.len())
-        };
         let numbered = RunQuery { pull: Some(7), ..RunQuery::default() };
-        assert_eq!(numbered.filter(&served).map(|filter| filter.repos.len()), Ok(2), "a number may be of any of them");
-        assert_eq!((found(""), found("Acme/infra"), found("github.com/acme/infra")), (Ok(0), Ok(2), Ok(1)));
-        assert_eq!(found("github.com/acme/infra (id 7)"), Ok(1), "it was renamed");
-        assert!(found("acme/other").unwrap_err().starts_with("repository=acme/other: this server has served no such"));
+        assert_eq!(numbered.filter(&served).map(|filter| filter.repos.len()), Ok(2));
+        assert_eq!(RunQuery::default().filter(&served).map(|filter| filter.repos.len()), Ok(0));
     }
 }

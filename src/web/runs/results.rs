@@ -2,7 +2,7 @@
 
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{Job, Run};
-use crate::domain::{JobId, ProjectId};
+use crate::domain::{JobId, ProjectId, RepoId};
 use crate::web::locks::target_flags;
 use crate::web::pages::{ProjectView, StatusMark, Total, kind_words, shown, totals};
 use anyhow::Context;
@@ -126,6 +126,15 @@ impl RunOutcome {
         totals(&summary).into_iter().map(word).collect()
     }
 
+    /// Returns the reason in words.
+    fn because(&self) -> Option<&str> {
+        match self.reason.as_deref()? {
+            // Only a drift run has no number.
+            "locked" if self.owner.is_none() => Some("a drift run has the project"),
+            reason => Some(reason_words(reason)),
+        }
+    }
+
     /// Returns the command to type next on its pull request, if it has failed.
     fn next(&self, executable: &str) -> Option<String> {
         if self.next.is_some() {
@@ -188,14 +197,14 @@ pub(super) struct ResultRow {
 }
 
 impl ResultRow {
-    pub(super) fn new(outcome: &RunOutcome, job: Option<JobId>, executable: &str) -> ResultRow {
+    pub(super) fn new(outcome: &RunOutcome, repo: &RepoId, job: Option<JobId>, executable: &str) -> ResultRow {
         ResultRow {
             command: kind_words(&outcome.cmd),
-            project: outcome.project().as_ref().map(ProjectView::from),
+            project: outcome.project().map(|project| ProjectView::of(repo, &project)),
             mark: outcome.mark(),
             totals: outcome.totals(),
             in_part: outcome.in_part,
-            because: outcome.reason.as_deref().map(|reason| reason_words(reason).to_owned()),
+            because: outcome.because().map(str::to_owned),
             owner: outcome.owner,
             place: outcome.place,
             next: outcome.next(executable).as_deref().map(shown),

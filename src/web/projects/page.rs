@@ -1,0 +1,229 @@
+//! The page of one project.
+
+use super::DriftRow;
+use crate::domain::drift::ProjectDrift;
+use crate::domain::ownership::ProjectOwner;
+use crate::domain::state::{Job, ProjectLock, ProjectStatus};
+use crate::domain::waiting::WaitingPull;
+use crate::domain::{ProjectId, RepoId};
+use crate::store::{RunCursor, RunFilter, RunsFound, View};
+use crate::web::Site;
+use crate::web::answer::{HttpProblem, Visit};
+use crate::web::audit::AuditQuery;
+use crate::web::dashboard::{LockRow, OwnerRow, RowFacts};
+use crate::web::filters::{self, GivenFilter, unusable_filter, whole_name};
+use crate::web::pages::{ProjectView, PullView, When, project_address, shown};
+use crate::web::pulls::{LastJob, place_in, wait_words};
+use crate::web::runs::{RunRow, parse_run_cursor, run_cursor};
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use http::Uri;
+use jiff::Timestamp;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+use url::form_urlencoded;
+
+/// Number of runs on one page.
+const RUNS: usize = 20;
+
+/// Maximum number of locks, owners, waiters and names, each.
+const MAX_LISTED: usize = 100;
+
+/// Longest directory, and longest workspace, in characters.
+const MAX_NAME: usize = 4096;
+
+/// What the state has of a project, under all its names.
+struct ProjectTraces {
+    names: Vec<String>,
+    locks: Vec<(ProjectLock, Option<ProjectStatus>)>,
+    owners: Vec<ProjectOwner>,
+    line: Vec<WaitingPull>,
+    plan: Option<Job>,
+    apply: Option<Job>,
+    at_work: Vec<Job>,
+    drift: Option<ProjectDrift>,
+    runs: RunsFound,
+}
+
+impl ProjectTraces {
+    fn load(view: &View<'_>, repo: &RepoId, project: &ProjectId, cursor: RunCursor) -> anyhow::Result<ProjectTraces> {
+        let filter = RunFilter {
+            repos: vec![repo.clone()],
+            state: Some((repo.clone(), project.clone())),
+            ..RunFilter::default()
+        };
+        let mut locks = Vec::new();
+        for lock in view.locks_of_state(repo, project)? {
+            let statuses = view.project_statuses(&lock.holder.pull)?;
+            let status = statuses.into_iter().find(|status| status.project == lock.project);
+            locks.push((lock, status));
+        }
+        Ok(ProjectTraces {
+            names: view.names_of_state(repo, project, MAX_LISTED)?,
+            locks,
+            owners: view.owners_of_state(repo, project)?,
+            line: view.line(repo, project)?,
+            plan: view.last_job_on(repo, project, "plan")?,
+            apply: view.last_job_on(repo, project, "apply")?,
+            at_work: view.unfinished_jobs()?,
+            drift: view.latest_drift_on(repo, project)?,
+            runs: view.list_runs(&filter, cursor, RUNS)?,
+        })
+    }
+
+    /// Returns true if the state has no trace of the project.
+    fn is_unknown(&self) -> bool {
+        let of_it = self.owners.iter().all(|owner| owner.project.dir.is_empty());
+        let is_free = self.locks.is_empty() && of_it && self.line.is_empty();
+        let has_run = self.plan.is_some() || self.apply.is_some() || !self.runs.rows.is_empty();
+        is_free && !has_run && self.drift.is_none() && self.names.is_empty()
+    }
+}
+
+/// A pull request in the line.
+#[derive(Serialize)]
+struct LineRow {
+    pull: PullView,
+    place: usize,
+    because: &'static str,
+    since: When,
+}
+
+/// The page.
+#[derive(Serialize)]
+struct ProjectPage {
+    repo: String,
+    project: ProjectView,
+    names: Vec<String>,
+    locks: Vec<LockRow>,
+    owners: Vec<OwnerRow>,
+    line: Vec<LineRow>,
+    /// Number of pull requests in line that are not shown.
+    more: usize,
+    plan: Option<LastJob>,
+    apply: Option<LastJob>,
+    drift: Option<DriftRow>,
+    runs: Vec<RunRow>,
+    newer: Option<String>,
+    older: Option<String>,
+    of_repository: String,
+    audit: String,
+}
+
+impl ProjectPage {
+    fn new(records: &ProjectTraces, repo: &RepoId, project: &ProjectId, executable: &str) -> ProjectPage {
+        let now = Timestamp::now();
+        let ProjectTraces { names, locks, owners, line, plan, apply, at_work, drift, runs } = records;
+        let facts = RowFacts { at_work, plans: &HashMap::new(), waiters: line, now };
+        let address = |cursor: &RunCursor| {
+            let (side, place) = run_cursor(*cursor);
+            format!("{}&{side}={place}", project_address(repo, project))
+        };
+        let last = |job: &Option<Job>| job.as_ref().map(|job| LastJob::new(job, now));
+        // Entries have the label of the project, which is its name if it has just one.
+        let name = if let [name] = names.as_slice() { Some(name.clone()) } else { None };
+        let audit = AuditQuery::of_project(repo, &ProjectId { name, ..project.clone() });
+        ProjectPage {
+            repo: shown(&repo.full_name()),
+            project: ProjectView::from(project),
+            names: names.iter().map(|name| shown(name)).collect(),
+            locks: locks
+                .iter()
+                .take(MAX_LISTED)
+                .map(|(lock, status)| LockRow::new(lock, status.as_ref(), &facts))
+                .collect(),
+            owners: owners.iter().take(MAX_LISTED).map(|owner| OwnerRow::new(owner, executable, &facts)).collect(),
+            line: line
+                .iter()
+                .take(MAX_LISTED)
+                .map(|wait| LineRow {
+                    pull: PullView::find(&wait.pull, None),
+                    place: place_in(line, wait),
+                    because: wait_words(wait.cause),
+                    since: When::new(wait.since, now),
+                })
+                .collect(),
+            more: line.len().saturating_sub(MAX_LISTED),
+            plan: last(plan),
+            apply: last(apply),
+            drift: drift.as_ref().map(|drift| DriftRow::new(drift, now)),
+            runs: runs.rows.iter().map(|listed| RunRow::new(listed, now)).collect(),
+            newer: runs.newer.as_ref().map(address),
+            older: runs.older.as_ref().map(address),
+            of_repository: filters::address("projects", &[("repository", &repo.to_string())]),
+            audit: audit.address("audit", None),
+        }
+    }
+}
+
+/// Parses the query of the page: the project, if there is a directory, and the cursor of its runs. Names are taken as they are, also with
+/// spaces around them.
+fn parse(query: &str) -> Result<(Option<ProjectId>, RunCursor), String> {
+    let (mut dir, mut workspace, mut cursor) = (None, "default".to_owned(), RunCursor::Newest);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let value: String = value.chars().take(MAX_NAME).collect();
+        match &*name {
+            "dir" => dir = Some(value),
+            "workspace" => workspace = value,
+            _ => {
+                let given = GivenFilter { name, value };
+                cursor = match &*given.name {
+                    "after" | "before" => parse_run_cursor(&given)?,
+                    _ => return Err(given.unusable("a project is named by dir and workspace.")),
+                };
+            }
+        }
+    }
+    Ok((dir.map(|dir| ProjectId { dir, workspace, name: None }), cursor))
+}
+
+/// Serves the page.
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    Path(path): Path<String>,
+    uri: Uri,
+) -> Result<Response, HttpProblem> {
+    let none = || HttpProblem::not_found("This server knows no such project, or it is so old that it was dropped.");
+    let repo = whole_name(&path).ok_or_else(none)?;
+    let (project, cursor) = parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
+    let Some(project) = project else {
+        let list = filters::address("projects", &[("repository", &repo.to_string())]);
+        return Ok(Redirect::to(&format!("{}{list}", visit.root)).into_response());
+    };
+    let services = site.services()?;
+    let asked = (repo.clone(), project.clone());
+    let records = services.store.read(move |view| ProjectTraces::load(view, &asked.0, &asked.1, cursor)).await?;
+    if records.is_unknown() {
+        return Err(none());
+    }
+    let view = ProjectPage::new(&records, &repo, &project, &site.state.executable_name);
+    Ok(site.pages.page("project.html", &visit, &view)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_comes_back_from_the_address_of_its_page() {
+        for (owner, name, dir, workspace) in [
+            ("acme", "infra", ".", "default"),
+            ("acme/Two Words", "in fra", "a b/c%2Fd", "100%"),
+            ("acme", "r&d", "a?b=c&d#e", "ä+ö"),
+            ("acme", "infra", "-", "\"'<x>"),
+            ("acme", "infra", " a ", ".."),
+        ] {
+            let repo = RepoId { host: "dev.azure.com".into(), owner: owner.into(), name: name.into() };
+            let project = ProjectId { dir: dir.into(), workspace: workspace.into(), name: None };
+            let address = format!("http://localhost/{}", project_address(&repo, &project));
+            let url = url::Url::parse(&address).unwrap();
+            let path = url.path().strip_prefix("/projects/").unwrap();
+            let (path, _) = form_urlencoded::parse(path.as_bytes()).next().unwrap();
+            assert_eq!(whole_name(&path), Some(repo), "{address}");
+            assert_eq!(parse(url.query().unwrap()).unwrap(), (Some(project), RunCursor::Newest), "{address}");
+        }
+    }
+}
