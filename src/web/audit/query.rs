@@ -1,6 +1,5 @@
 //! Filters and cursor of the audit log, in the query of its address.
 
-use crate::domain::command::Trigger;
 use crate::domain::state::{Cause, Run};
 use crate::domain::{ProjectId, PullId, RepoId};
 use crate::store::{AuditCursor, AuditFilter};
@@ -81,9 +80,6 @@ impl AuditQuery {
     /// Returns the query for the entries of a run: those with its cause, else those of its pull request since it began.
     pub(in crate::web) fn of_run(run: &Run) -> AuditQuery {
         let of_pull = AuditQuery::of_pull(&run.pull);
-        if run.trigger == Trigger::Drift {
-            return AuditQuery { request: run.id.to_string(), ..of_pull };
-        }
         if run.cause != Cause::None {
             return AuditQuery { request: run.cause.to_string(), ..of_pull };
         }
