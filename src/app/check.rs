@@ -10,6 +10,7 @@ mod repository;
 use super::{executors, not_taken, say};
 use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
+use crate::config::drift::DriftSchedule;
 use crate::config::global::{GlobalConfig, RepoRules};
 use crate::config::paths::join;
 use crate::config::repo::{self, RepoConfig};
@@ -89,6 +90,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 struct CheckedRepository {
     settings: Settings,
     rules: RepoRules,
+    drift: Option<DriftSchedule>,
     repo_config: Option<RepoConfig>,
     origins: Origins,
     options: ScheduleOptions,
@@ -129,7 +131,9 @@ fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) 
     let Some(repo_config) = read_repo(&rules, &tree, &mut origins, &mut report) else { return report };
     let executable = settings.executable_names.first().cloned().unwrap_or_default();
     let options = schedule_options(&settings, &executable);
-    let mut found = CheckedRepository { settings, rules, repo_config, origins, options, tree, projects: Vec::new() };
+    let drift = global.drift_schedule(&repo).cloned();
+    let mut found =
+        CheckedRepository { settings, rules, drift, repo_config, origins, options, tree, projects: Vec::new() };
     found.projects = projects(&found, &mut report);
     project::describe(&found, &mut report);
     report.differences = differences::describe(&found);

@@ -309,6 +309,7 @@ executors:
 repos:
 - id: /.*/
   executor: [{plan: plans}]
+  drift: {schedule: 0 3 * * *, timezone: Europe/Berlin}
 - id: github.com/acme/infra
   executor:
   - {dirs: n*, plan: plans, apply: local}
@@ -329,20 +330,22 @@ fn a_project_is_listed_with_its_executors_and_the_rule_that_names_them() {
     let args = ["--autodiscover-mode=enabled", "--repos-config", repos.to_str().unwrap(), dir.path().to_str().unwrap()];
     let (code, text) = check(&args, &[]);
     assert_eq!(code, Some(0), "{text}");
-    let is_told = |line: &&str| ["Project", "executor", "plan covers"].iter().any(|word| line.contains(word));
+    let is_told = |line: &&str| ["Project", "drift", "executor", "plan covers"].iter().any(|word| line.contains(word));
     let told: Vec<&str> = text.lines().filter(is_told).map(str::trim).collect();
     assert_snapshot!(told.join("\n").replace(dir.path().to_str().unwrap(), "DIR"), @r##"
+    drift                        0 3 * * * Europe/Berlin   [DIR/repos.yaml line 8, entry 1]
     Project `net/default`: directory net, workspace default; atlantis.yaml line 2
-    executor                     plan: plans, apply: prod   [DIR/repos.yaml line 11, entry 2, rule 2]
+    executor                     plan: plans, apply: prod   [DIR/repos.yaml line 12, entry 2, rule 2]
     plan covers policy checks and drift; apply covers import, state rm and force-unlock
     Project `db/default`: directory db, workspace default; atlantis.yaml line 2
     Project `empty/default`: directory empty, workspace default; atlantis.yaml line 2
     Project `new/default`: directory new, workspace default; discovered: no file lists it
-    executor                     plan: plans, apply: local   [DIR/repos.yaml line 10, entry 2, rule 1]
+    executor                     plan: plans, apply: local   [DIR/repos.yaml line 11, entry 2, rule 1]
     plan covers policy checks and drift; apply covers import, state rm and force-unlock
     - DIR/repos.yaml line 1: Atlantis has no key `executors`, and refuses the file
     - DIR/repos.yaml line 7: Atlantis has no key `executor`, and refuses the file
-    - DIR/repos.yaml line 9: Atlantis has no key `executor`, and refuses the file
+    - DIR/repos.yaml line 8: Atlantis has no key `drift`, and refuses the file
+    - DIR/repos.yaml line 10: Atlantis has no key `executor`, and refuses the file
     - DIR/repos.yaml:4:3: executors: no rule of `executor` names `idle`: nothing runs on it
     "##);
     let (_, json) = check(&[&args[..], &["--json"]].concat(), &[]);

@@ -4,6 +4,7 @@ pub mod approvals;
 pub mod approvers;
 mod checks;
 pub mod codeowners;
+pub mod drift;
 pub mod executors;
 pub mod freeze;
 pub mod global;

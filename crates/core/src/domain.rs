@@ -53,6 +53,14 @@ pub struct RepoId {
 }
 
 impl RepoId {
+    /// Parses `host/owner/name`, where the owner may have several parts.
+    pub fn of_whole_name(text: &str) -> Option<RepoId> {
+        let (host, rest) = text.split_once('/')?;
+        let (owner, name) = rest.rsplit_once('/')?;
+        let is_whole = [host, owner, name].iter().all(|part| !part.is_empty());
+        is_whole.then(|| RepoId { host: host.into(), owner: owner.into(), name: name.into() })
+    }
+
     /// Returns `owner/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)

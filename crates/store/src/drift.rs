@@ -1,10 +1,10 @@
-//! The last finding of drift runs for each project and branch, and remediations of drift.
+//! The last finding of drift runs for each project and branch, the last scheduled detection of each repository, and remediations of drift.
 
 use super::locks::name_of;
 use super::{Tx, View, json, micros, rows};
 use anyhow::Result;
 use rusqlite::params;
-use tidelock_core::domain::drift::{DriftApplyEnd, DriftBlock, ProjectDrift, Remediation};
+use tidelock_core::domain::drift::{DriftApplyEnd, DriftBlock, DriftCheck, DriftCheckEnd, ProjectDrift, Remediation};
 use tidelock_core::domain::state::Job;
 use tidelock_core::domain::{JobId, ProjectId, RepoId, RunId};
 use tidelock_core::locks::drift_block;
@@ -21,6 +21,16 @@ impl View<'_> {
             "SELECT record FROM drift WHERE host = ?1 AND repo = ?2 ORDER BY branch, dir, workspace, name",
             [&repo.host, &repo.full_name()],
         )
+    }
+
+    /// Returns the last scheduled detections of all repositories.
+    pub fn drift_checks(&self) -> Result<Vec<DriftCheck>> {
+        self.records("SELECT record FROM drift_checks ORDER BY host, repo", [])
+    }
+
+    /// Returns the last scheduled detection of a repository.
+    pub fn drift_check(&self, repo: &RepoId) -> Result<Option<DriftCheck>> {
+        self.record("SELECT record FROM drift_checks WHERE host = ?1 AND repo = ?2", [&repo.host, &repo.full_name()])
     }
 
     /// Returns one remediation of a repository.
@@ -66,6 +76,12 @@ impl Tx<'_> {
     /// Records the finding of a project and replaces the last one. Drops the oldest findings of a repository with more than 2,000.
     pub fn put_drift(&self, found: &ProjectDrift) -> Result<()> {
         let (repo, project) = (&found.repo, &found.project);
+        let earlier: Option<ProjectDrift> = self.record(
+            "SELECT record FROM drift
+             WHERE host = ?1 AND repo = ?2 AND branch = ?3 AND dir = ?4 AND workspace = ?5 AND name = ?6",
+            params![repo.host, repo.full_name(), found.branch, project.dir, project.workspace, name_of(project)],
+        )?;
+        let found = &found.clone().after(earlier.as_ref());
         self.execute(
             "INSERT INTO drift (host, repo, branch, dir, workspace, name, checked, record)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -88,6 +104,47 @@ impl Tx<'_> {
             params![repo.host, repo.full_name(), rows(MAX_KEPT)],
         )?;
         Ok(())
+    }
+
+    /// Drops the findings of a branch on projects that are not among these, which are all that the branch has.
+    pub fn keep_drift_of(&self, repo: &RepoId, branch: &str, projects: &[ProjectId]) -> Result<()> {
+        for found in self.drift_in(repo)?.iter().filter(|found| found.branch == branch) {
+            let project = &found.project;
+            if !projects.contains(project) {
+                self.execute(
+                    "DELETE FROM drift
+                     WHERE host = ?1 AND repo = ?2 AND branch = ?3 AND dir = ?4 AND workspace = ?5 AND name = ?6",
+                    params![repo.host, repo.full_name(), branch, project.dir, project.workspace, name_of(project)],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records a scheduled detection, in place of the last one of its repository.
+    pub fn put_drift_check(&self, check: &DriftCheck) -> Result<()> {
+        self.execute(
+            "INSERT INTO drift_checks (host, repo, record) VALUES (?1, ?2, ?3)
+             ON CONFLICT (host, repo) DO UPDATE SET record = excluded.record",
+            params![check.repo.host, check.repo.full_name(), json(check)?],
+        )?;
+        Ok(())
+    }
+
+    /// Drops the record of the last scheduled detection of a repository.
+    pub fn forget_drift_check(&self, repo: &RepoId) -> Result<()> {
+        self.execute("DELETE FROM drift_checks WHERE host = ?1 AND repo = ?2", [&repo.host, &repo.full_name()])?;
+        Ok(())
+    }
+
+    /// Records the end of a scheduled detection. No effect if it has one, or if the detection of a later time has begun.
+    pub fn end_drift_check(&self, check: &DriftCheck, end: DriftCheckEnd) -> Result<()> {
+        match self.drift_check(&check.repo)? {
+            Some(known) if known.due == check.due && known.end.is_none() => {
+                self.put_drift_check(&DriftCheck { end: Some(end), ..known })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Records a remediation or its new state. Drops the oldest of a repository with more than 100.

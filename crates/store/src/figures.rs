@@ -22,6 +22,8 @@ pub struct StateFigures {
     pub plans: u32,
     /// Projects whose last check has found drift, by branch.
     pub drifted: u32,
+    /// End of the last scheduled detection of the repository where it is longest ago.
+    pub oldest_drift_check: Option<Timestamp>,
     /// Time since which all applies are stopped.
     pub applies_stopped: Option<Timestamp>,
 }
@@ -34,6 +36,7 @@ impl View<'_> {
             .prepare_cached("SELECT count(*), min(since) FROM locks")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let apply_lock: Option<ApplyLock> = self.apply_lock()?;
+        let checked = self.drift_checks()?.into_iter().filter_map(|check| check.end);
         Ok(StateFigures {
             locks,
             oldest_lock: oldest.map(Timestamp::from_microsecond).transpose()?,
@@ -49,6 +52,7 @@ impl View<'_> {
                 "SELECT count(*) FROM drift WHERE json_extract(record, '$.finding.planned.no_changes') = 0
                  OR json_extract(record, '$.finding.planned.changes_outside') = 1",
             )?,
+            oldest_drift_check: checked.map(|end| end.at).min(),
             applies_stopped: apply_lock.map(|lock| lock.since),
         })
     }

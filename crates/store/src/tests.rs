@@ -2,6 +2,7 @@
 
 mod audit;
 mod crash;
+mod drift;
 mod figures;
 mod history;
 mod listing;

@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "approvals",
+    "drift",
     "executor",
     "executors",
     "freeze",

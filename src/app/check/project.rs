@@ -84,6 +84,9 @@ fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
         let from = origins.root("abort_on_execution_order_fail").unwrap_or_default();
         values.push(value("abort_on_execution_order_fail", "on", from));
     }
+    if let Some(schedule) = &found.drift {
+        values.push(value("drift", &schedule.text, permitted("drift")));
+    }
     for (key, hooks) in
         [("pre_workflow_hooks", &rules.pre_workflow_hooks), ("post_workflow_hooks", &rules.post_workflow_hooks)]
     {

@@ -123,6 +123,9 @@ impl DriftPlans<'_> {
             checked: Timestamp::now(),
             job,
             finding,
+            // The record knows them.
+            since: None,
+            planned: None,
         }
     }
 }

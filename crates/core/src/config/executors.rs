@@ -412,14 +412,14 @@ fn globs(dirs: &Spanned<OneOrMany<String>>, file: &str) -> Result<Vec<Glob>, Con
             "it names no directory; write a glob such as `prod/**`, or drop `dirs` for all of them".into(),
         ));
     }
-    let glob = |text: &String| {
-        if text.starts_with('/') || text.contains("..") {
-            let shown = quoted(text);
-            return Err(wrong(format!(
-                "`{shown}` must be relative to the repository's root, without a leading slash and `..`"
-            )));
-        }
-        Glob::new(&clean(text)).map_err(wrong)
-    };
-    texts.iter().map(glob).collect()
+    texts.iter().map(|text| dir_glob(text).map_err(wrong)).collect()
+}
+
+/// Compiles a glob of directories of a repository; the error is for users.
+pub(super) fn dir_glob(text: &str) -> Result<Glob, String> {
+    if text.starts_with('/') || text.contains("..") {
+        let shown = quoted(text);
+        return Err(format!("`{shown}` must be relative to the repository's root, without a leading slash and `..`"));
+    }
+    Glob::new(&clean(text))
 }

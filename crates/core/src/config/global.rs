@@ -5,6 +5,7 @@ mod parse;
 mod tests;
 
 use super::approvals::ApprovalRules;
+use super::drift::{DriftRule, DriftSchedule};
 use super::executors::{Executor, ExecutorRules};
 use super::freeze::FreezeWindow;
 use super::metrics::Metrics;
@@ -97,6 +98,7 @@ struct RepoEntry {
     approvals: Option<ApprovalRules>,
     freeze: Option<Vec<FreezeWindow>>,
     executor: Option<ExecutorRules>,
+    drift: Option<DriftRule>,
 }
 
 /// `id` of an entry.
@@ -259,6 +261,27 @@ impl GlobalConfig {
         // No branch can have this name.
         const NO_BRANCH: &str = "\u{1}";
         self.names_branch(repo, branch) && !self.names_branch(repo, NO_BRANCH)
+    }
+
+    /// Returns the schedule of drift detections of a repository: that of the last matching entry with `drift`.
+    pub fn drift_schedule(&self, repo: &RepoId) -> Option<&DriftSchedule> {
+        let id = repo.to_string();
+        let rule = self.repos.iter().rev().filter(|entry| entry.is_for(&id)).find_map(|entry| entry.drift.as_ref());
+        rule.and_then(DriftRule::schedule)
+    }
+
+    /// Returns true if an entry has a schedule of drift detections.
+    pub fn has_drift_schedules(&self) -> bool {
+        self.repos.iter().filter_map(|entry| entry.drift.as_ref()).any(|rule| rule.schedule().is_some())
+    }
+
+    /// Returns the `id`s without a pattern of entries that have a schedule of drift detections.
+    pub fn ids_with_drift_schedule(&self) -> impl Iterator<Item = &str> {
+        let scheduled = self.repos.iter().filter(|entry| entry.drift.as_ref().and_then(DriftRule::schedule).is_some());
+        scheduled.filter_map(|entry| match &entry.id {
+            IdMatch::Exact(id) => Some(id.as_str()),
+            IdMatch::Regex(_) => None,
+        })
     }
 
     /// Returns the rules for one repository and base branch.

@@ -79,6 +79,7 @@ repos:
   freeze:
   - {from: 2026-12-20 00:00, to: 2027-01-02 00:00, timezone: UTC, reason: holidays}
   executor: [{plan: plans, apply: local}, {dirs: 'prod/**', plan: plans, apply: big_ones}, {dirs: [dev, 'test/*']}]
+  drift: {schedule: 5 3 * * mon-fri, timezone: Europe/Berlin, projects: ['prod/**', net], window: 6h, notify: none, branch: main}
 workflows:
   own: &own
     plan: {steps: [init, {plan: {extra_args: [-var, x=y]}}]}

@@ -56,6 +56,7 @@ pub(super) struct RawRepo {
     pub(super) approvals: Option<Spanned<RawApprovals>>,
     pub(super) freeze: Option<Vec<Spanned<RawFreezeWindow>>>,
     pub(super) executor: Option<Spanned<Vec<Spanned<super::executors::RawExecutorRule>>>>,
+    pub(super) drift: Option<Spanned<super::drift::RawDrift>>,
 }
 
 #[derive(Debug, Deserialize)]

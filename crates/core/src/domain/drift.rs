@@ -30,6 +30,82 @@ pub struct ProjectDrift {
     pub job: Option<JobId>,
     /// The finding.
     pub finding: DriftFinding,
+    /// Time of the first of the successive checks with a finding of this kind; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Time of the last check that has planned it; absent if there is none, or none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Timestamp>,
+}
+
+impl ProjectDrift {
+    /// Returns this finding with the times that depend on the one before it.
+    #[must_use]
+    pub fn after(mut self, earlier: Option<&ProjectDrift>) -> ProjectDrift {
+        let same = earlier.filter(|earlier| earlier.finding.kind() == self.finding.kind());
+        self.since = Some(same.map_or(self.checked, |same| same.since.unwrap_or(same.checked)));
+        self.planned = match self.finding {
+            DriftFinding::Planned(_) => Some(self.checked),
+            _ => earlier.and_then(|earlier| earlier.planned.or(earlier.finding.summary().map(|_| earlier.checked))),
+        };
+        self
+    }
+}
+
+/// Kinds of findings, as the drift page shows and filters them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say what they are")]
+pub enum DriftKind {
+    Drifted,
+    Failed,
+    Skipped,
+    Clean,
+}
+
+impl DriftKind {
+    /// All kinds, those that need a person first.
+    pub const ALL: [DriftKind; 4] = [DriftKind::Drifted, DriftKind::Failed, DriftKind::Skipped, DriftKind::Clean];
+
+    /// Returns its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DriftKind::Drifted => "drifted",
+            DriftKind::Failed => "failed",
+            DriftKind::Skipped => "skipped",
+            DriftKind::Clean => "clean",
+        }
+    }
+
+    /// Returns the kind with this word.
+    pub fn of_word(word: &str) -> Option<DriftKind> {
+        DriftKind::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// The latest scheduled detection of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriftCheck {
+    /// The repository.
+    pub repo: RepoId,
+    /// The scheduled time that it is for.
+    pub due: Timestamp,
+    /// Time at which it began, or began again.
+    pub began: Timestamp,
+    /// Number of times that it has begun.
+    pub attempts: u32,
+    /// Its end; absent while it runs, or if the server ended before.
+    pub end: Option<DriftCheckEnd>,
+}
+
+/// End of a scheduled detection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriftCheckEnd {
+    /// Time it ended.
+    pub at: Timestamp,
+    /// Its run; absent if none began.
+    pub run: Option<RunId>,
+    /// Reason for which there is no result, for people.
+    pub refused: Option<String>,
 }
 
 /// Finding on one project.
@@ -55,6 +131,16 @@ impl DriftFinding {
         match self {
             DriftFinding::Planned(summary) => Some(summary),
             DriftFinding::Skipped { .. } | DriftFinding::Failed(_) => None,
+        }
+    }
+
+    /// Returns its kind.
+    pub fn kind(&self) -> DriftKind {
+        match self {
+            DriftFinding::Planned(_) if self.has_drift() => DriftKind::Drifted,
+            DriftFinding::Planned(_) => DriftKind::Clean,
+            DriftFinding::Skipped { .. } => DriftKind::Skipped,
+            DriftFinding::Failed(_) => DriftKind::Failed,
         }
     }
 

@@ -344,3 +344,14 @@ INSERT INTO refused_projects (run, dir, workspace, name)
   FROM runs, json_each(runs.record, '$.results')
   WHERE json_valid(value) AND json_extract(value, '$.outcome') = 'failure' AND json_extract(value, '$.dir') IS NOT NULL;
 ";
+
+/// Adds the latest scheduled drift detection of each repository.
+pub(super) const FORMAT_12: &str = "
+CREATE TABLE drift_checks (
+  seq INTEGER PRIMARY KEY,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  record TEXT NOT NULL,
+  UNIQUE (host, repo)
+);
+";

@@ -1,11 +1,11 @@
 //! Figures for metrics.
 
 use super::*;
-use tidelock_core::domain::drift::{DriftBlock, DriftFinding, DriftHold, ProjectDrift};
+use tidelock_core::domain::drift::{DriftBlock, DriftCheck, DriftCheckEnd, DriftFinding, DriftHold, ProjectDrift};
 use tidelock_core::domain::ownership::{OwnerState, ProjectOwner};
 use tidelock_core::domain::waiting::{WaitCause, WaitingPull};
 
-fn found(dir: &str, finding: DriftFinding) -> ProjectDrift {
+pub(super) fn found(dir: &str, finding: DriftFinding) -> ProjectDrift {
     ProjectDrift {
         detection: "f".repeat(32).into(),
         repo: repo("github.com", "infra"),
@@ -16,6 +16,8 @@ fn found(dir: &str, finding: DriftFinding) -> ProjectDrift {
         checked: at(0),
         job: None,
         finding,
+        since: None,
+        planned: None,
     }
 }
 
@@ -82,6 +84,11 @@ async fn locks_owners_plans_and_the_stop_of_applies_are_counted() {
         tx.put_plan(&plan("p1", 1, "a"))?;
         tx.put_plan(&plan("p2", 1, "b"))?;
         assert!(tx.consume_plan("p2", "j1")?);
+        for (name, ended) in [("infra", Some(900)), ("app", Some(300)), ("new", None)] {
+            let end = ended.map(|ended| DriftCheckEnd { at: at(ended), run: None, refused: None });
+            let repo = repo("github.com", name);
+            tx.put_drift_check(&DriftCheck { repo, due: at(100), began: at(200), attempts: 1, end })?;
+        }
         tx.set_apply_lock(Some(&ApplyLock { user: "carol".into(), reason: String::new(), since: at(950) }))
     });
     written.await.unwrap();
@@ -93,6 +100,7 @@ async fn locks_owners_plans_and_the_stop_of_applies_are_counted() {
         owed: 2,
         plans: 1,
         drifted: 0,
+        oldest_drift_check: Some(at(300)),
         applies_stopped: Some(at(950)),
     };
     assert_eq!(store.read(|view| view.figures()).await.unwrap(), expected);

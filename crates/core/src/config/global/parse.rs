@@ -8,7 +8,9 @@ use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
-use crate::config::{ConfigError, LockMode, OnMerge, Requirement, approvals, checks, executors, freeze, permissions};
+use crate::config::{
+    ConfigError, LockMode, OnMerge, Requirement, approvals, checks, drift, executors, freeze, permissions,
+};
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -115,6 +117,7 @@ fn entry(
         approvals: raw.approvals.as_ref().map(|raw| approvals::rules(raw, file)).transpose()?,
         freeze: raw.freeze.as_ref().map(|list| freeze::windows(list, file)).transpose()?,
         executor: raw.executor.as_ref().map(|list| executors::rules(list, known_executors, file)).transpose()?,
+        drift: raw.drift.as_ref().map(|raw| drift::rule(raw, file)).transpose()?,
     })
 }
 
