@@ -212,7 +212,7 @@ fn for_tasks() -> Vec<Route> {
 /// Returns all other routes.
 fn attended() -> Vec<Route> {
     let lists = [runs::routes(), audit::routes(), projects::routes(), search::routes()].into_iter().flatten();
-    [for_machines(), for_drift(), for_people()].into_iter().flatten().chain(lists).collect()
+    [for_machines(), drift::routes(), for_people()].into_iter().flatten().chain(lists).collect()
 }
 
 /// Returns the routes whose responses are for machines.
@@ -246,36 +246,6 @@ fn for_machines() -> Vec<Route> {
             commands::apply,
             command("Plans projects of an open pull request, and applies those whose plan succeeded."),
         ),
-    ]
-}
-
-/// Returns the routes of drift runs. With `--enable-drift-detection` off they respond so.
-fn for_drift() -> Vec<Route> {
-    use Who::Token;
-    use drift::remediate::{self, RemediateRequest, RemediationData, RemediationList};
-    let of_repository = |summary| {
-        let doc = about(summary).query("repository", "owner/name.");
-        doc.query("type", "Host, as in /api/plan.").problems(&[400])
-    };
-    let detect = about("Plans projects of a branch and tells which have drifted.").takes::<drift::DetectRequest>();
-    let detect = detect.drift::<drift::DetectData>(&[200, 207]).problems(&[400, 404, 413, 502]);
-    let status = of_repository("The last that is known of the drift of a repository's projects.")
-        .optional_query("project", "Name of a project.")
-        .optional_query("path", "Its directory.")
-        .optional_query("workspace", "Its workspace.")
-        .optional_query("ref", "The branch or commit that was asked for.")
-        .optional_query("base_branch", "The branch.");
-    let plans =
-        about("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
-    let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 409, 413, 502]);
-    let list = of_repository("Remediations of a repository, the latest first.").drift::<RemediationList>(&[200]);
-    let one = of_repository("A remediation.").part("id", "Its id.").drift::<RemediationData>(&[200]).problems(&[404]);
-    vec![
-        route(Method::POST, "/api/drift/detect", Token, drift::detect, detect),
-        route(Method::GET, "/api/drift/status", Token, drift::status, status.drift::<drift::StatusData>(&[200])),
-        route(Method::POST, "/api/drift/remediate", Token, remediate::remediate, plans),
-        route(Method::GET, "/api/drift/remediate", Token, remediate::list, list),
-        route(Method::GET, "/api/drift/remediate/{id}", Token, remediate::one, one),
     ]
 }
 

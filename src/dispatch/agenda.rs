@@ -1,7 +1,7 @@
 //! What a leader still has to do. A server that sleeps asks for it before it releases its lease.
 
 use super::inner::Inner;
-use super::reminders;
+use super::{drift_schedule, reminders};
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
@@ -46,6 +46,7 @@ pub(super) async fn read(inner: &Inner) -> Result<Agenda> {
         (inner.ctx.outbox.next().map(on_clock), "comments or statuses are to be posted"),
         (inner.ctx.notifier.next().await?.map(on_clock), "notifications are to be sent"),
         (reminders::next(inner).await?, "reminders are due"),
+        (drift_schedule::next(inner).await?, "a drift detection is due"),
         ((!no_unknown_merge).then(|| now + UNKNOWN_MERGES), "merges are looked at"),
     ];
     let soon = now + SignedDuration::try_from(SOON)?;

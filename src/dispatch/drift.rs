@@ -1,5 +1,5 @@
-//! Drift runs that a program asks for (`/api/drift/*`): checks of their repository, branch and projects, and their recorded results. At the
-//! start, the applies that an earlier process left unfinished are ended, or followed at their executors.
+//! Drift runs that a program asks for (`/api/drift/*`): checks of their repository, branch and projects, and their recorded results. Those
+//! that the server begins by itself are counted here too (`drift_schedule`). At the start, the applies that an earlier process left unfinished are ended, or followed at their executors.
 
 use super::Handle;
 use super::inner::Inner;
@@ -11,7 +11,7 @@ use crate::domain::command::{CommandName, Target};
 use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};
 use crate::domain::outcome::Outcome;
 use crate::domain::state::{JobState, Run};
-use crate::domain::{CommitSha, Login, RunId};
+use crate::domain::{CommitSha, Login, RepoId, RunId};
 use crate::execute::abandoned::{self, LostPart};
 use crate::execute::drift::{self, DriftRequest, MAX_PROJECTS, Remedy};
 use crate::execute::notices::NoticeWriter;
@@ -22,7 +22,8 @@ use anyhow::Result;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use tokio::sync::{oneshot, watch};
 
 /// Limit of runs that are at work or wait for another one of their repository.
@@ -64,10 +65,12 @@ pub(super) struct DriftRuns {
     /// Interrupts their applies.
     interrupt: Cancel,
     count: watch::Sender<usize>,
+    /// Repositories with a scheduled detection at work.
+    pub(super) scheduled: Mutex<BTreeSet<RepoId>>,
 }
 
 /// Counts a run for as long as it exists. It is counted already when this is made.
-struct Counted(Arc<Inner>);
+pub(super) struct Counted(pub(super) Arc<Inner>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
@@ -75,7 +78,29 @@ impl Drop for Counted {
     }
 }
 
+impl Counted {
+    /// Counts one more run; `None` if there are too many.
+    pub(super) fn one_more(inner: &Arc<Inner>) -> Option<Counted> {
+        let one_more = |count: &mut usize| {
+            let has_room = *count < MAX_RUNS;
+            *count += usize::from(has_room);
+            has_room
+        };
+        inner.drift.count.send_if_modified(one_more).then(|| Counted(Arc::clone(inner)))
+    }
+}
+
 impl DriftRuns {
+    /// Returns what signals that a run begins or has ended.
+    pub(super) fn changes(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Returns what stops their plans.
+    pub(super) fn stopper(&self) -> &Cancel {
+        &self.stop
+    }
+
     pub(super) fn count(&self) -> usize {
         *self.count.borrow()
     }
@@ -137,15 +162,7 @@ impl Handle {
         F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, RequestRefused>> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
-        let one_more = |count: &mut usize| {
-            let has_room = *count < MAX_RUNS;
-            *count += usize::from(has_room);
-            has_room
-        };
-        if !self.inner.drift.count.send_if_modified(one_more) {
-            return Err(RequestRefused::Busy);
-        }
-        let counted = Counted(Arc::clone(&self.inner));
+        let counted = Counted::one_more(&self.inner).ok_or(RequestRefused::Busy)?;
         self.inner.tasks.spawn(async move {
             // A caller that has stopped waiting logs nothing.
             if let Err(Err(RequestRefused::Broken(error))) = tell.send(run(&counted.0).await) {
@@ -247,7 +264,8 @@ impl Inner {
             Ok(target)
         });
         let wanted: Vec<Target> = wanted.collect::<Result<_, _>>()?;
-        Ok(DriftRequest { repo, branch, commit, tag, reference, wanted, user: Login::new(super::requests::USER) })
+        let user = Login::new(super::requests::USER);
+        Ok(DriftRequest { repo, branch, commit, tag, reference, wanted, user, scheduled: None })
     }
 }
 

@@ -17,6 +17,9 @@ const DISK_SHARE_OF_ONE: f64 = 0.2;
 /// On a busy machine, one more job may begin if none has ended for this long: long jobs mostly wait for other systems.
 const PATIENCE: Duration = Duration::from_millis(600);
 
+/// Longest time for which work that nobody waits for lets other jobs begin before it.
+const LONGEST_PASSING: Duration = Duration::from_secs(600);
+
 /// Gate that limits the number of running jobs.
 pub struct Admission {
     always: usize,
@@ -89,6 +92,17 @@ impl Admission {
                 return;
             }
         }
+    }
+
+    /// Waits until no job waits to run, for work that nobody waits for. Returns after a while in any case, so that it is done some day.
+    pub(super) async fn let_others_pass(&self) {
+        let waiting = async {
+            while self.is_crowded() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        // The limit is not reached as a rule, and an error says no more than that.
+        let _ = tokio::time::timeout(LONGEST_PASSING, waiting).await;
     }
 
     /// Waits until jobs wait to run.

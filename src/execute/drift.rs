@@ -6,13 +6,14 @@ mod applies;
 mod apply_end;
 mod plans;
 mod remedy;
+mod scheduled;
 mod taken_up;
 
 use super::cancel::Cancel;
 use super::command_run::{CommandRun, new_run};
 use super::context::Context;
 use super::permissions::RefusedProjects;
-use super::prepare::{self, Need, ScheduleScope, Stop};
+use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::request_refused::RequestRefused;
 use super::requirements::PullFacts;
 use super::{hooks, make_room, measured, recorder};
@@ -30,6 +31,8 @@ use jiff::Timestamp;
 use plans::{DriftPlans, OfBranch};
 pub(crate) use remedy::Remedy;
 use remedy::{RemedyRun, end_of_run};
+use scheduled::end_of_check;
+pub(crate) use scheduled::{ScheduledDetection, default_branch};
 pub(crate) use taken_up::follow;
 use tokio::sync::Semaphore;
 
@@ -53,6 +56,8 @@ pub(crate) struct DriftRequest {
     pub wanted: Vec<Target>,
     /// Person who made the request.
     pub user: Login,
+    /// Set if the server begins it by itself.
+    pub scheduled: Option<ScheduledDetection>,
 }
 
 /// Plans the projects, records the result of each, and only then notifies receivers. One run at a time in a repository: all of them use the
@@ -123,14 +128,23 @@ async fn run(
     let fault = found.as_ref().err().map(|refused| ctx.redactor.redact(&refused.describe()));
     let (finished, answered, end) = (Some(Timestamp::now()), found.is_ok(), end_of_plans(&found));
     let run = Run { finished, answered, end, fault, ..work.run.clone() };
+    let ends_check = end_of_check(request, &run, &found);
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
-    let told = found.iter().filter(|_| remedy.is_none()).flat_map(|found| ctx.notifier.of_drift(found));
+    let is_whole = found.is_ok() && remedy.is_none() && request.is_whole();
+    let (repo, branch) = (request.repo.clone(), request.branch.clone());
+    let told = found.iter().filter(|_| remedy.is_none() && request.notifies());
+    let told = told.flat_map(|found| ctx.notifier.of_drift(found));
     let told: Vec<_> = told.collect();
     // Ends that are recorded now have an earlier progress.
     let recorded = remediation.clone().or_else(|| remedy.as_ref().map(RemedyRun::recorded));
     recorder::ends_with(ctx, remedy.as_ref().and_then(|remedy| remedy.applies.as_ref()), move |tx| {
         ends_applies.map_or(Ok(()), |end| end(tx))?;
         rows.iter().try_for_each(|row| tx.put_drift(row))?;
+        if is_whole {
+            let projects: Vec<ProjectId> = rows.iter().map(|row| row.project.clone()).collect();
+            tx.keep_drift_of(&repo, &branch, &projects)?;
+        }
+        ends_check(tx)?;
         recorded.iter().try_for_each(|remediation| tx.put_remediation(remediation))?;
         told.iter().try_for_each(|one| tx.notify(one))?;
         tx.put_run(&run)
@@ -172,9 +186,7 @@ async fn begin(
         );
         return Err(RequestRefused::Forbidden(text));
     }
-    let host = ctx.hosts.for_repo(repo).map_err(|error| RequestRefused::Host(error.to_string()))?;
-    let address =
-        host.clone_url(repo).ok_or_else(|| RequestRefused::Wrong(format!("{repo} cannot be a repository")))?;
+    let address = clone_url(ctx, repo)?;
     let credentials = prepare::credentials_of(ctx, repo).await;
     let tip = ctx.checkouts.branch_tip(repo, &address, branch, credentials.as_ref()).await?;
     let tip = tip.ok_or_else(|| RequestRefused::NotFound(format!("there is no branch {branch:?} in {repo}")))?;
@@ -204,8 +216,14 @@ async fn begin(
         ..Command::new(CommandName::Plan, Trigger::Drift, request.user.clone())
     };
     let pull = stand_in(repo, branch.clone(), &request.user, commit, address);
-    let run = Run { everything: request.wanted.is_empty(), ..new_run(&pull, &command) };
+    let run = Run { everything: request.is_of_all(), ..new_run(&pull, &command) };
     Ok(CommandRun::new(run, pull, command, rules, cancel.clone()))
+}
+
+/// Returns the address of a repository for git.
+fn clone_url(ctx: &Context, repo: &RepoId) -> Result<String, RequestRefused> {
+    let host = ctx.hosts.for_repo(repo).map_err(|error| RequestRefused::Host(error.to_string()))?;
+    host.clone_url(repo).ok_or_else(|| RequestRefused::Wrong(format!("{repo} cannot be a repository")))
 }
 
 /// Returns a stand-in for a pull request, for checkout, steps and hooks: head and base are the same commit of the branch.
@@ -239,34 +257,10 @@ async fn plan_projects(
         let text = "a pre-workflow hook failed, and the server stops then (--fail-on-pre-workflow-hook-error)";
         return Err(RequestRefused::Wrong(text.to_owned()));
     }
-    let mut schedule = prepare::schedule(ctx, work, &prepared, ScheduleScope::Branch(&request.wanted)).await?;
-    let count: usize = schedule.groups.iter().map(Vec::len).sum();
-    if count > MAX_PROJECTS {
-        let text =
-            format!("these are {count} projects, and {MAX_PROJECTS} are looked at in one call: name some of them");
-        return Err(RequestRefused::Wrong(text));
-    }
-    let is_meant = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(config));
-    schedule.groups.iter_mut().for_each(|group| group.retain(is_meant));
-    schedule.groups.retain(|group| !group.is_empty());
-    let applies = remedy.and_then(|remedy| Some(DriftApplies { remedy, work: remedy.applies.as_ref()? }));
-    schedule.abort_on_execution_order_fail = applies.is_some();
-    match applies {
-        Some(_) => add_dependencies(&mut schedule),
-        None => {
-            // Plans that are not applied need not wait for each other.
-            schedule.groups = vec![schedule.groups.concat()];
-            schedule.dependencies.clear();
-        }
-    }
-    if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
-        let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \
-                    /api/drift/detect first";
-        return Err(RequestRefused::Conflict(text.to_owned()));
-    }
+    let (schedule, applies) = schedule(ctx, request, work, &prepared, remedy).await?;
     let facts = PullFacts::default();
-    // Each plan is applied before the next project is planned.
-    let in_parallel = schedule.parallel_plan && applies.is_none();
+    // Each plan is applied before the next project is planned. Nobody waits for a scheduled detection.
+    let in_parallel = schedule.parallel_plan && applies.is_none() && request.scheduled.is_none();
     let plans = DriftPlans {
         ctx,
         work,
@@ -291,6 +285,43 @@ async fn plan_projects(
         at: Timestamp::now(),
         projects: projects?,
     })
+}
+
+/// Returns the schedule of a run, and the applies of its plans, if there are any.
+async fn schedule<'a>(
+    ctx: &Context,
+    request: &DriftRequest,
+    work: &CommandRun,
+    prepared: &Prepared,
+    remedy: Option<&'a RemedyRun>,
+) -> Result<(Schedule, Option<DriftApplies<'a>>), RequestRefused> {
+    let mut schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Branch(&request.wanted)).await?;
+    request.leave_out(&mut schedule)?;
+    let count: usize = schedule.groups.iter().map(Vec::len).sum();
+    if count > MAX_PROJECTS {
+        let text =
+            format!("these are {count} projects, and {MAX_PROJECTS} are looked at in one call: name some of them");
+        return Err(RequestRefused::Wrong(text));
+    }
+    let is_meant = |config: &ProjectConfig| remedy.is_none_or(|remedy| remedy.means(config));
+    schedule.groups.iter_mut().for_each(|group| group.retain(is_meant));
+    schedule.groups.retain(|group| !group.is_empty());
+    let applies = remedy.and_then(|remedy| Some(DriftApplies { remedy, work: remedy.applies.as_ref()? }));
+    schedule.abort_on_execution_order_fail = applies.is_some();
+    match applies {
+        Some(_) => add_dependencies(&mut schedule),
+        None => {
+            // Plans that are not applied need not wait for each other.
+            schedule.groups = vec![schedule.groups.concat()];
+            schedule.dependencies.clear();
+        }
+    }
+    if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
+        let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \
+                    /api/drift/detect first";
+        return Err(RequestRefused::Conflict(text.to_owned()));
+    }
+    Ok((schedule, applies))
 }
 
 /// Adds what a project waits for in a drift run besides its known units: in every lock mode, the projects that `depends_on` names. A unit

@@ -108,7 +108,7 @@ async fn merged_into(ctx: &Context, pull: &PullRequest) -> Result<MergedInto> {
         return Ok(MergedInto::Applied);
     };
     let credentials = prepare::credentials_of(ctx, repo).await;
-    let default = ctx.checkouts.default_branch(pull, credentials.as_ref()).await?;
+    let default = ctx.checkouts.default_branch(repo, &pull.clone_url, credentials.as_ref()).await?;
     if default.is_none_or(|default| default == *branch) {
         return Ok(MergedInto::Applied);
     }

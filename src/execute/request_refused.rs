@@ -28,7 +28,7 @@ pub enum RequestRefused {
 
 impl RequestRefused {
     /// Returns the text for the record of a request that had begun.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             RequestRefused::Wrong(text)
             | RequestRefused::Forbidden(text)

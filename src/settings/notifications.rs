@@ -87,7 +87,8 @@ pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
     }
     let wants_drift = receivers.iter().any(|receiver| receiver.event == NotificationEvent::Drift);
     if wants_drift && !r.switch("enable-drift-detection") {
-        r.warn(WEBHOOKS, "has an entry with event: drift, which has no effect without enable-drift-detection");
+        let what = "has an entry with event: drift, which has no effect without enable-drift-detection, or a drift schedule in repos.yaml";
+        r.warn(WEBHOOKS, what);
     }
     if receivers.is_empty() {
         for name in

@@ -1,10 +1,12 @@
-//! `/api/drift/*` in Atlantis' format: detects drift, and returns earlier findings.
+//! `/api/drift/*` in Atlantis' format: detects drift, and returns earlier findings; `/drift` for people.
 
-pub(super) mod remediate;
+mod page;
+mod remediate;
 
-use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::commands::{MAX_BODY, with_keys};
+use super::openapi::about;
+use super::{Route, Site, Who, route};
 use crate::dispatch::DriftQuestion;
 use crate::domain::drift::{DriftDetection, DriftFinding, ProjectDrift};
 use crate::domain::outcome::PlanSummary;
@@ -12,7 +14,7 @@ use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use http::{StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,42 @@ use utoipa::ToSchema;
 pub(super) const PREFIX: &str = "/api/drift/";
 /// Title of a wrong request.
 const WRONG: &str = "Wrong request";
+
+/// Returns the routes of drift runs. With `--enable-drift-detection` off, those of the API respond so.
+pub(super) fn routes() -> Vec<Route> {
+    use Who::{People, Token};
+    use remediate::{RemediateRequest, RemediationData, RemediationList};
+    let of_repository = |summary| {
+        let doc = about(summary).query("repository", "owner/name.");
+        doc.query("type", "Host, as in /api/plan.").problems(&[400])
+    };
+    let of_detect = about("Plans projects of a branch and tells which have drifted.").takes::<DetectRequest>();
+    let of_detect = of_detect.drift::<DetectData>(&[200, 207]).problems(&[400, 404, 413, 502]);
+    let of_status = of_repository("The last that is known of the drift of a repository's projects.")
+        .optional_query("project", "Name of a project.")
+        .optional_query("path", "Its directory.")
+        .optional_query("workspace", "Its workspace.")
+        .optional_query("ref", "The branch or commit that was asked for.")
+        .optional_query("base_branch", "The branch.");
+    let plans =
+        about("Plans what would put things right, and applies it with the action `apply`.").takes::<RemediateRequest>();
+    let plans = plans.drift::<RemediationData>(&[200, 207]).problems(&[400, 404, 409, 413, 502]);
+    let list = of_repository("Remediations of a repository, the latest first.").drift::<RemediationList>(&[200]);
+    let one = of_repository("A remediation.").part("id", "Its id.").drift::<RemediationData>(&[200]).problems(&[404]);
+    let page = about("The page of drift: schedules, and projects that are not clean.")
+        .optional_query("repository", "owner/name, or host/owner/name.")
+        .optional_query("state", "drifted, failed, skipped or clean.")
+        .optional_query("after", "Cursor of the next page.")
+        .problems(&[400]);
+    vec![
+        route(Method::GET, "/drift", People, page::page, page.page()),
+        route(Method::POST, "/api/drift/detect", Token, detect, of_detect),
+        route(Method::GET, "/api/drift/status", Token, status, of_status.drift::<StatusData>(&[200])),
+        route(Method::POST, "/api/drift/remediate", Token, remediate::remediate, plans),
+        route(Method::GET, "/api/drift/remediate", Token, remediate::list, list),
+        route(Method::GET, "/api/drift/remediate/{id}", Token, remediate::one, one),
+    ]
+}
 
 /// Envelope of every response; `openapi` describes it.
 #[derive(Serialize)]

@@ -57,6 +57,11 @@ fn unusable(name: &str, value: &str, because: &str) -> String {
     format!("{}={}: {because}", repeated(name), repeated(value))
 }
 
+/// Returns the reason for which a value is none of some words.
+pub(super) fn one_of(words: impl Iterator<Item = &'static str>) -> String {
+    format!("it is one of {}.", words.collect::<Vec<_>>().join(", "))
+}
+
 /// Returns the answer to a filter that cannot be used.
 pub(super) fn unusable_filter(why: String) -> HttpProblem {
     HttpProblem::new(StatusCode::BAD_REQUEST, "This filter cannot be used", why)

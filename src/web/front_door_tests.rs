@@ -168,6 +168,7 @@ fn every_route_has_its_decision_in_one_table() {
     Api      GET /api/runs/{id}
     Token    POST /api/plan
     Token    POST /api/apply
+    People   GET /drift
     Token    POST /api/drift/detect
     Token    GET /api/drift/status
     Token    POST /api/drift/remediate

@@ -19,10 +19,11 @@ use url::form_urlencoded;
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const TEMPLATES: [(&str, &str); 15] = [
+const TEMPLATES: [(&str, &str); 16] = [
     ("audit.html", include_str!("../../templates/pages/audit.html")),
     ("base.html", include_str!("../../templates/pages/base.html")),
     ("dashboard.html", include_str!("../../templates/pages/dashboard.html")),
+    ("drift.html", include_str!("../../templates/pages/drift.html")),
     ("host.html", include_str!("../../templates/pages/host.html")),
     ("job.html", include_str!("../../templates/pages/job.html")),
     ("lock.html", include_str!("../../templates/pages/lock.html")),

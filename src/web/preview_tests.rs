@@ -237,13 +237,13 @@ fn dashboard(facts: &DashboardData, server: &ServerState) -> String {
     html("dashboard.html", "./", &Dashboard::new(facts, server, &DashboardQuery::default(), None, now()))
 }
 
-fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
+pub(super) fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
     let viewer = Viewer { root, person: "ada@example.com", may_change: true };
     PageTemplates::new(BTreeMap::new()).html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
 /// Writes a page to the folder given at build time.
-fn preview(name: &str, html: &str) {
+pub(super) fn preview(name: &str, html: &str) {
     let Some(folder) = option_env!("TIDELOCK_PREVIEW_DIR") else { return };
     let folder = std::path::Path::new(folder);
     std::fs::create_dir_all(folder.join("static")).unwrap();

@@ -46,7 +46,7 @@ async function findings(page) {
 test("each page has no accessibility finding, no error and no sideways scrolling, at each width and in each scheme", async () => {
   const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, paths.running, "/runs",
     "/runs?person=nobody", paths.run, paths.pull, "/pulls", "/projects", paths.project, "/audit", "/audit?person=nobody",
-    "/search", "/search?q=infra", "/no-such-page"];
+    "/drift", "/drift?state=clean", "/search", "/search?q=infra", "/no-such-page"];
   const theirs = ["/", "/deliveries", `/${REPO}`, `/${REPO}/new`, `/${REPO}/file?path=README.md`, `/${REPO}/pull/1`, paths.commit];
   const urls = [...ours.map((path) => sandbox.server + path), ...theirs.map((path) => sandbox.forge + path)];
   const wrong = [];

@@ -3,6 +3,7 @@
 
 mod applies;
 mod executors;
+mod schedule;
 
 use crate::support::*;
 use serde_json::{Value, json};

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 
 /// One request to the receiver, and its answer.
 #[derive(Clone)]
-struct Got {
+pub(crate) struct Got {
     path: String,
     headers: HeaderMap,
-    body: Value,
+    pub(crate) body: Value,
     status: u16,
 }
 
@@ -25,14 +25,14 @@ impl Got {
 
 /// Receives notifications on loopback.
 #[derive(Clone, Default)]
-struct Receiver {
+pub(crate) struct Receiver {
     got: Arc<Mutex<Vec<Got>>>,
     /// Status of its answers from now on; 0 for success.
     answer: Arc<Mutex<u16>>,
 }
 
 impl Receiver {
-    fn serve(&self, listener: std::net::TcpListener) {
+    pub(crate) fn serve(&self, listener: std::net::TcpListener) {
         async fn take(
             State(receiver): State<Receiver>,
             uri: Uri,
@@ -55,17 +55,17 @@ impl Receiver {
         *self.answer.lock().unwrap() = status;
     }
 
-    fn got(&self) -> Vec<Got> {
+    pub(crate) fn got(&self) -> Vec<Got> {
         self.got.lock().unwrap().clone()
     }
 
-    fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.got().iter().filter(|got| got.status == 200).count()
     }
 }
 
 /// A server whose config file has these webhooks; `{receiver}` is the receiver's address.
-fn told(webhooks: &str) -> (Setup, Receiver, std::net::TcpListener, tempfile::TempDir) {
+pub(crate) fn told(webhooks: &str) -> (Setup, Receiver, std::net::TcpListener, tempfile::TempDir) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();

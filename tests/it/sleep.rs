@@ -120,6 +120,26 @@ fn a_page_wakes_the_server_and_is_shown_and_figures_are_no_visit() {
 }
 
 #[test]
+fn a_server_wakes_for_the_next_scheduled_drift_detection() {
+    sleeping(async |ctx, _| {
+        let time = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(20);
+        let time = time.round(jiff::Unit::Minute).unwrap();
+        let schedule = time.strftime("%M %H * * *");
+        let drift = format!("repos: [{{id: 127.0.0.1/acme/infra, drift: {{schedule: '{schedule}', window: 10m}}}}]");
+        ctx.rewrite_repos_yaml(&drift);
+        ctx.server.flag(&format!("--repo-config={}", ctx.own.join("repos.yaml").display()));
+        ctx.server.kill().await;
+        ctx.server.start_as_standby().await;
+        let status = ctx.server.role("asleep").await;
+        let why = status["why"].as_str().unwrap();
+        let due = why.split_once("what is due at ").unwrap_or_else(|| panic!("{why}")).1;
+        let due: jiff::Timestamp = due.parse().unwrap();
+        // Within the delay of the repository.
+        assert!((0..300).contains(&due.duration_since(time).as_secs()), "{why}, and not {time}");
+    });
+}
+
+#[test]
 fn a_server_that_is_killed_asleep_or_waking_loses_nothing() {
     sleeping(async |ctx, _| {
         let pull = ctx.open_input("change", "2").await;

@@ -49,6 +49,12 @@ impl Projects for PlanRun<'_, OfBranch<'_>> {
     const DONE: &'static str = "put right";
 
     async fn attempt(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<DriftFound, NotRun> {
+        if self.of.request.scheduled.is_some() {
+            tokio::select! {
+                () = self.work.cancel.token.cancelled() => {}
+                () = self.ctx.admission.let_others_pass() => {}
+            }
+        }
         self.work.cancel.check()?;
         if let Some(refused) = self.of.applies.and_then(|_| applies::refusal(self.ctx, config)) {
             return Err(refused.into());

@@ -52,6 +52,9 @@ pub(super) fn families(figures: &StateFigures, now: Timestamp, page: &mut Famili
     page.one("kept_plans", Gauge, "Plan files that are kept for an apply.", figures.plans.into());
     let help = "Projects whose last check has found drift, each once for each branch.";
     page.one("drifted_projects", Gauge, help, figures.drifted.into());
+    let help =
+        "Time since the last scheduled drift detection, of the repository where it is longest ago; 0: there was none.";
+    page.one("oldest_drift_check_age_seconds", Gauge, help, age(figures.oldest_drift_check));
     let help = "Time for which all applies have been stopped by a person; 0: they are not.";
     page.one("applies_stopped_seconds", Gauge, help, age(figures.applies_stopped));
 }

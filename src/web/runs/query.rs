@@ -3,7 +3,7 @@
 use crate::domain::command::CommandName;
 use crate::domain::{PullId, RepoId};
 use crate::store::{RunCursor, RunFilter, RunResult};
-use crate::web::filters::{self, GivenFilter};
+use crate::web::filters::{self, GivenFilter, one_of};
 use serde::Serialize;
 
 /// Parsed query of the address. An empty text means no filter.
@@ -36,10 +36,6 @@ pub(super) const WITH_RUN: [CommandName; 8] = [
     CommandName::ForceUnlock,
     CommandName::Lock,
 ];
-
-fn one_of(words: impl Iterator<Item = &'static str>) -> String {
-    format!("it is one of {}.", words.collect::<Vec<_>>().join(", "))
-}
 
 /// Parses a cursor, whose name says on which side of a run the page is.
 pub(in crate::web) fn parse_run_cursor(given: &GivenFilter<'_>) -> Result<RunCursor, String> {

@@ -88,13 +88,14 @@ impl Checkouts {
         mirror.fetch_default(credentials).await
     }
 
-    /// Returns the name of the default branch of a pull request's repository; `None` if the host does not name it. One request to the host.
+    /// Returns the name of the default branch of a repository; `None` if the host does not name it. One request to the host.
     pub async fn default_branch(
         &self,
-        pull: &PullRequest,
+        repo: &RepoId,
+        clone_url: &str,
         credentials: Option<&Credentials>,
     ) -> Result<Option<String>, CheckoutError> {
-        let mirror = Mirror::of(self, pull)?;
+        let mirror = Mirror::at(self, repo, clone_url)?;
         let _one_at_a_time = self.locks.lock(&mirror.path).await;
         mirror.prepare().with_context(|| format!("cannot prepare the mirror {}", mirror.path.display()))?;
         let git = Git::new(self, &mirror.path, &["ls-remote", "--symref", "--", "origin", "HEAD"]);

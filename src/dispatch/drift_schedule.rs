@@ -1,0 +1,259 @@
+//! Detections of drift that `repos.yaml` schedules (`drift`). The record of a detection is committed before it begins, and its end with its
+//! results: a killed server neither repeats nor loses one. What was missed is made up for once, within the window of the schedule.
+
+use super::Handle;
+use super::drift::Counted;
+use super::inner::Inner;
+use super::recorder;
+use crate::config::drift::DriftSchedule;
+use crate::domain::drift::{DriftCheck, DriftCheckEnd};
+use crate::domain::{Login, RepoId};
+use crate::execute::RequestRefused;
+use crate::execute::drift::{self, DriftRequest, ScheduledDetection};
+use crate::store::is_deposed;
+use anyhow::Result;
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// User of such runs, in records and on pages.
+const USER: &str = "schedule";
+/// Most scheduled detections that run at once; the others wait.
+const MAX_AT_ONCE: usize = 2;
+/// Longest time between two looks: a pattern may match a repository that the server has come to know.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// Shortest time between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A repository with a schedule.
+#[derive(Debug, Clone)]
+pub(crate) struct ScheduledRepository {
+    pub(crate) repo: RepoId,
+    pub(crate) schedule: DriftSchedule,
+    /// Its last detection.
+    pub(crate) check: Option<DriftCheck>,
+    pub(crate) state: ScheduleState,
+}
+
+/// What the schedule of a repository waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScheduleState {
+    /// A detection runs.
+    Running,
+    /// The detection of this scheduled time begins as soon as there is room.
+    Due(Timestamp),
+    /// The next one begins at this time; absent if none follows.
+    Later(Option<Timestamp>),
+}
+
+impl ScheduledRepository {
+    /// Returns the scheduled time after the last detection for which none has begun in its window.
+    pub(crate) fn missed(&self, now: Timestamp) -> Option<Timestamp> {
+        self.schedule.missed(&self.repo, self.check.as_ref()?, now)
+    }
+
+    /// Returns true if the last detection was cut off, and is not begun again.
+    pub(crate) fn is_given_up(&self) -> bool {
+        let is_open = self.check.as_ref().is_some_and(|check| check.end.is_none());
+        is_open && matches!(self.state, ScheduleState::Later(_))
+    }
+}
+
+impl Handle {
+    /// Returns the repositories with a schedule, by their names.
+    pub(crate) async fn drift_schedules(&self) -> Result<Vec<ScheduledRepository>> {
+        scheduled(&self.inner).await
+    }
+}
+
+/// Begins the detections that are due, for as long as this server leads.
+pub(super) async fn run(inner: Arc<Inner>) {
+    if let Err(error) = forget_others(&inner).await
+        && !is_deposed(&error)
+    {
+        tracing::error!(error = format!("{error:#}"), "drift detections without a schedule could not be dropped");
+    }
+    if !inner.ctx.global.has_drift_schedules() {
+        return;
+    }
+    let mut runs = inner.drift.changes();
+    loop {
+        runs.borrow_and_update();
+        let wait = match begin_due(&inner).await {
+            Ok(wait) => wait,
+            Err(error) if is_deposed(&error) => return,
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "scheduled drift detections could not be read, or one not recorded"
+                );
+                LOOK_AGAIN
+            }
+        };
+        if inner.actors.draining() {
+            return;
+        }
+        tokio::select! {
+            changed = runs.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(wait.clamp(PAUSE, LOOK_AGAIN)) => {}
+        }
+    }
+}
+
+/// Drops the records of repositories that have no schedule any more, so that their age is not measured.
+async fn forget_others(inner: &Inner) -> Result<()> {
+    let scheduled = scheduled(inner).await?;
+    let mut others = inner.ctx.store.read(|view| view.drift_checks()).await?;
+    others.retain(|check| !scheduled.iter().any(|one| is_same(&one.repo, &check.repo)));
+    if others.is_empty() {
+        return Ok(());
+    }
+    recorder::transaction(inner, move |tx| others.iter().try_for_each(|check| tx.forget_drift_check(&check.repo))).await
+}
+
+/// Compares names without case, as hosts do.
+fn is_same(one: &RepoId, other: &RepoId) -> bool {
+    one.host.eq_ignore_ascii_case(&other.host) && one.is_named(&other.owner, &other.name)
+}
+
+/// Returns the time at which the next detection begins; absent if none follows.
+pub(super) async fn next(inner: &Inner) -> Result<Option<Timestamp>> {
+    let at = |one: &ScheduledRepository| match one.state {
+        ScheduleState::Running => None,
+        ScheduleState::Due(_) => Some(Timestamp::now()),
+        ScheduleState::Later(next) => next,
+    };
+    Ok(scheduled(inner).await?.iter().filter_map(at).min())
+}
+
+/// Returns the repositories that the server serves and that have a schedule: those that the state knows, and those that `repos.yaml` names
+/// without a pattern.
+async fn scheduled(inner: &Inner) -> Result<Vec<ScheduledRepository>> {
+    let global = &inner.ctx.global;
+    if !global.has_drift_schedules() {
+        return Ok(Vec::new());
+    }
+    let (mut repos, checks) = inner.ctx.store.read(|view| Ok((view.served_repos()?, view.drift_checks()?))).await?;
+    for named in global.ids_with_drift_schedule().filter_map(RepoId::of_whole_name) {
+        if !repos.iter().any(|known| is_same(known, &named)) {
+            repos.push(named);
+        }
+    }
+    repos.sort();
+    let (running, now) = (running(inner).clone(), Timestamp::now());
+    let of_repo = |repo: RepoId| {
+        let host = inner.ctx.hosts.for_repo(&repo).ok()?.hostname().to_owned();
+        let repo = RepoId { host, ..repo };
+        let schedule = global.drift_schedule(&repo).filter(|_| inner.allowlist.allows(&repo))?.clone();
+        let check = checks.iter().find(|check| is_same(&check.repo, &repo)).cloned();
+        let state = match schedule.due(&repo, check.as_ref(), now) {
+            _ if running.contains(&repo) => ScheduleState::Running,
+            Some(due) => ScheduleState::Due(due),
+            None => ScheduleState::Later(schedule.next(&repo, now)),
+        };
+        Some(ScheduledRepository { repo, schedule, check, state })
+    };
+    Ok(repos.into_iter().filter_map(of_repo).collect())
+}
+
+fn running(inner: &Inner) -> MutexGuard<'_, BTreeSet<RepoId>> {
+    inner.drift.scheduled.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins detections that are due, the earliest first, as far as there is room. Returns the time until another one may be.
+async fn begin_due(inner: &Arc<Inner>) -> Result<Duration> {
+    let now = Timestamp::now();
+    let (mut due, mut wait) = (Vec::new(), LOOK_AGAIN);
+    for one in scheduled(inner).await? {
+        match one.state {
+            ScheduleState::Running | ScheduleState::Later(None) => {}
+            ScheduleState::Due(time) => due.push((time, one)),
+            ScheduleState::Later(Some(next)) => {
+                wait = wait.min(Duration::try_from(next.duration_since(now)).unwrap_or_default());
+            }
+        }
+    }
+    due.sort_by_key(|(time, _)| *time);
+    for (time, one) in due {
+        if running(inner).len() >= MAX_AT_ONCE || inner.actors.draining() || !begin(inner, one, time).await? {
+            break;
+        }
+    }
+    Ok(wait)
+}
+
+/// Marks a repository for as long as its detection runs.
+struct RunningCheck {
+    repo: RepoId,
+    counted: Counted,
+}
+
+impl Drop for RunningCheck {
+    fn drop(&mut self) {
+        // Before the count changes, which wakes the loop above.
+        running(&self.counted.0).remove(&self.repo);
+    }
+}
+
+/// Records that a detection begins, and runs it in the background. False if too many drift runs are at work.
+async fn begin(inner: &Arc<Inner>, one: ScheduledRepository, due: Timestamp) -> Result<bool> {
+    let ScheduledRepository { repo, schedule, check: last, .. } = one;
+    let Some(counted) = Counted::one_more(inner) else { return Ok(false) };
+    let before = last.filter(|last| last.due == due).map_or(0, |last| last.attempts);
+    let check = DriftCheck { repo: repo.clone(), due, began: Timestamp::now(), attempts: before + 1, end: None };
+    let record = check.clone();
+    recorder::transaction(inner, move |tx| tx.put_drift_check(&record)).await?;
+    running(inner).insert(repo.clone());
+    let marked = RunningCheck { repo, counted };
+    inner.tasks.spawn(async move {
+        let inner = &marked.counted.0;
+        if let Err(error) = detect(inner, check, schedule).await
+            && !is_deposed(&error)
+        {
+            tracing::error!(
+                error = format!("{error:#}"),
+                "the end of a scheduled drift detection could not be recorded"
+            );
+        }
+    });
+    Ok(true)
+}
+
+/// Runs a detection. Its end is recorded with its results; if there are none, here. One that is stopped has no end: the next leader begins
+/// it again.
+async fn detect(inner: &Arc<Inner>, check: DriftCheck, schedule: DriftSchedule) -> Result<()> {
+    let refused = match detection(inner, &check, schedule).await {
+        Ok(()) | Err(RequestRefused::Stopped) => return Ok(()),
+        Err(refused) => refused,
+    };
+    let because = inner.ctx.redactor.redact(&refused.describe());
+    match &refused {
+        RequestRefused::Broken(error) => {
+            tracing::error!(repo = %check.repo, error = format!("{error:#}"), "a scheduled drift detection broke");
+        }
+        _ => tracing::warn!(repo = %check.repo, "a scheduled drift detection has no result: {because}"),
+    }
+    let end = DriftCheckEnd { at: Timestamp::now(), run: None, refused: Some(because) };
+    recorder::transaction(inner, move |tx| tx.end_drift_check(&check, end)).await
+}
+
+async fn detection(inner: &Inner, check: &DriftCheck, schedule: DriftSchedule) -> Result<(), RequestRefused> {
+    let DriftSchedule { projects, notifies, branch, .. } = schedule;
+    let stop = inner.drift.stopper();
+    let branch = match branch {
+        Some(branch) => branch,
+        None => drift::default_branch(&inner.ctx, &check.repo, stop).await?,
+    };
+    let request = DriftRequest {
+        repo: check.repo.clone(),
+        reference: branch.clone(),
+        branch,
+        commit: None,
+        tag: None,
+        wanted: Vec::new(),
+        user: Login::new(USER),
+        scheduled: Some(ScheduledDetection { check: check.clone(), projects, notifies }),
+    };
+    drift::detect(&inner.ctx, &request, stop).await.map(drop)
+}
