@@ -23,7 +23,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 /// Limit of runs that are at work or wait for another one of their repository.
@@ -94,6 +94,12 @@ impl DriftRuns {
     /// Returns what signals that a run begins or has ended.
     pub(super) fn changes(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
+    }
+
+    /// Returns true if a run may be at work in this repository. Only those that a schedule begins are known by their repository.
+    pub(super) fn may_run_in(&self, repo: &RepoId) -> bool {
+        let scheduled = self.scheduled.lock().unwrap_or_else(PoisonError::into_inner);
+        self.count() > scheduled.len() || scheduled.contains(repo)
     }
 
     /// Returns what stops their plans.

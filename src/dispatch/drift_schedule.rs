@@ -48,9 +48,9 @@ pub(crate) enum ScheduleState {
 }
 
 impl ScheduledRepository {
-    /// Returns the scheduled time after the last detection for which none has begun in its window.
+    /// Returns the latest scheduled time, if none has begun for it in its window.
     pub(crate) fn missed(&self, now: Timestamp) -> Option<Timestamp> {
-        self.schedule.missed(&self.repo, self.check.as_ref()?, now)
+        self.schedule.missed(&self.repo, self.check.as_ref(), now)
     }
 
     /// Returns true if the last detection was cut off, and is not begun again.
@@ -88,7 +88,9 @@ pub(super) async fn run(inner: Arc<Inner>) {
                     error = format!("{error:#}"),
                     "scheduled drift detections could not be read, or one not recorded"
                 );
-                LOOK_AGAIN
+                // An attempt that failed has changed the number of runs as well.
+                tokio::time::sleep(LOOK_AGAIN).await;
+                continue;
             }
         };
         if inner.actors.draining() {
@@ -146,7 +148,8 @@ async fn scheduled(inner: &Inner) -> Result<Vec<ScheduledRepository>> {
         let host = inner.ctx.hosts.for_repo(&repo).ok()?.hostname().to_owned();
         let repo = RepoId { host, ..repo };
         let schedule = global.drift_schedule(&repo).filter(|_| inner.allowlist.allows(&repo))?.clone();
-        let check = checks.iter().find(|check| is_same(&check.repo, &repo)).cloned();
+        // Two records of one repository differ in the case of its name.
+        let check = checks.iter().filter(|check| is_same(&check.repo, &repo)).max_by_key(|check| check.due).cloned();
         let state = match schedule.due(&repo, check.as_ref(), now) {
             _ if running.contains(&repo) => ScheduleState::Running,
             Some(due) => ScheduleState::Due(due),
@@ -161,7 +164,7 @@ fn running(inner: &Inner) -> MutexGuard<'_, BTreeSet<RepoId>> {
     inner.drift.scheduled.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins detections that are due, the earliest first, as far as there is room. Returns the time until another one may be.
+/// Begins detections that are due, as far as there is room. Returns the time until another one may be.
 async fn begin_due(inner: &Arc<Inner>) -> Result<Duration> {
     let now = Timestamp::now();
     let (mut due, mut wait) = (Vec::new(), LOOK_AGAIN);
@@ -174,7 +177,8 @@ async fn begin_due(inner: &Arc<Inner>) -> Result<Duration> {
             }
         }
     }
-    due.sort_by_key(|(time, _)| *time);
+    // Those whose last detection is longest ago come first, so that none is left out for good where there is no time for all.
+    due.sort_by_key(|(time, one)| (one.check.as_ref().map(|check| check.began), *time));
     for (time, one) in due {
         if running(inner).len() >= MAX_AT_ONCE || inner.actors.draining() || !begin(inner, one, time).await? {
             break;
@@ -203,7 +207,15 @@ async fn begin(inner: &Arc<Inner>, one: ScheduledRepository, due: Timestamp) -> 
     let before = last.filter(|last| last.due == due).map_or(0, |last| last.attempts);
     let check = DriftCheck { repo: repo.clone(), due, began: Timestamp::now(), attempts: before + 1, end: None };
     let record = check.clone();
-    recorder::transaction(inner, move |tx| tx.put_drift_check(&record)).await?;
+    recorder::transaction(inner, move |tx| {
+        // The repository was known under its name in another case.
+        let known = tx.drift_checks()?;
+        let is_other = |other: &RepoId| *other != record.repo && is_same(other, &record.repo);
+        let mut others = known.iter().map(|known| &known.repo).filter(|other| is_other(other));
+        others.try_for_each(|other| tx.forget_drift_check(other))?;
+        tx.put_drift_check(&record)
+    })
+    .await?;
     running(inner).insert(repo.clone());
     let marked = RunningCheck { repo, counted };
     inner.tasks.spawn(async move {

@@ -129,7 +129,7 @@ impl Inner {
         now: Option<RepoId>,
         key: &str,
     ) -> Result<bool, Unsettled> {
-        if self.actors.busy_in(before) || self.drift.count() > 0 {
+        if self.actors.busy_in(before) || self.drift.may_run_in(before) {
             tracing::info!(repo = %before, "it has another name now; that is followed when what runs under the former one has ended");
             return Ok(false);
         }

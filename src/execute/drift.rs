@@ -31,8 +31,8 @@ use jiff::Timestamp;
 use plans::{DriftPlans, OfBranch};
 pub(crate) use remedy::Remedy;
 use remedy::{RemedyRun, end_of_run};
-use scheduled::end_of_check;
 pub(crate) use scheduled::{ScheduledDetection, default_branch};
+use scheduled::{drop_of_gone, end_of_check};
 pub(crate) use taken_up::follow;
 use tokio::sync::Semaphore;
 
@@ -130,8 +130,7 @@ async fn run(
     let run = Run { finished, answered, end, fault, ..work.run.clone() };
     let ends_check = end_of_check(request, &run, &found);
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
-    let is_whole = found.is_ok() && remedy.is_none() && request.is_whole();
-    let (repo, branch) = (request.repo.clone(), request.branch.clone());
+    let drops_gone = found.as_ref().ok().filter(|_| remedy.is_none()).and_then(|_| drop_of_gone(request, &rows));
     let told = found.iter().filter(|_| remedy.is_none() && request.notifies());
     let told = told.flat_map(|found| ctx.notifier.of_drift(found));
     let told: Vec<_> = told.collect();
@@ -140,10 +139,7 @@ async fn run(
     recorder::ends_with(ctx, remedy.as_ref().and_then(|remedy| remedy.applies.as_ref()), move |tx| {
         ends_applies.map_or(Ok(()), |end| end(tx))?;
         rows.iter().try_for_each(|row| tx.put_drift(row))?;
-        if is_whole {
-            let projects: Vec<ProjectId> = rows.iter().map(|row| row.project.clone()).collect();
-            tx.keep_drift_of(&repo, &branch, &projects)?;
-        }
+        drops_gone.map_or(Ok(()), |drop_gone| drop_gone(tx))?;
         ends_check(tx)?;
         recorded.iter().try_for_each(|remediation| tx.put_remediation(remediation))?;
         told.iter().try_for_each(|one| tx.notify(one))?;

@@ -86,9 +86,10 @@ pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
         }
     }
     let wants_drift = receivers.iter().any(|receiver| receiver.event == NotificationEvent::Drift);
-    if wants_drift && !r.switch("enable-drift-detection") {
-        let what = "has an entry with event: drift, which has no effect without enable-drift-detection, or a drift schedule in repos.yaml";
-        r.warn(WEBHOOKS, what);
+    // A repos.yaml may have a schedule of detections.
+    let may_look = ["repo-config", "repo-config-json"].iter().any(|name| r.is_given(name));
+    if wants_drift && !r.switch("enable-drift-detection") && !may_look {
+        r.warn(WEBHOOKS, "has an entry with event: drift, which has no effect without enable-drift-detection");
     }
     if receivers.is_empty() {
         for name in

@@ -106,11 +106,11 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Drops the findings of a branch on projects that are not among these, which are all that the branch has.
-    pub fn keep_drift_of(&self, repo: &RepoId, branch: &str, projects: &[ProjectId]) -> Result<()> {
+    /// Drops the findings of a branch on projects that it does not have any more.
+    pub fn drop_drift_of(&self, repo: &RepoId, branch: &str, is_gone: impl Fn(&ProjectId) -> bool) -> Result<()> {
         for found in self.drift_in(repo)?.iter().filter(|found| found.branch == branch) {
             let project = &found.project;
-            if !projects.contains(project) {
+            if is_gone(project) {
                 self.execute(
                     "DELETE FROM drift
                      WHERE host = ?1 AND repo = ?2 AND branch = ?3 AND dir = ?4 AND workspace = ?5 AND name = ?6",

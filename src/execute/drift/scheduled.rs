@@ -3,9 +3,9 @@
 use super::DriftRequest;
 use crate::config::ProjectConfig;
 use crate::config::drift::ProjectPatterns;
-use crate::domain::RepoId;
-use crate::domain::drift::{DriftCheck, DriftCheckEnd, DriftDetection};
+use crate::domain::drift::{DriftCheck, DriftCheckEnd, DriftDetection, ProjectDrift};
 use crate::domain::state::Run;
+use crate::domain::{ProjectId, RepoId};
 use crate::execute::cancel::Cancel;
 use crate::execute::context::Context;
 use crate::execute::prepare;
@@ -27,15 +27,14 @@ pub(crate) struct ScheduledDetection {
 }
 
 impl DriftRequest {
-    /// Returns true if all projects are meant.
-    pub(super) fn is_of_all(&self) -> bool {
-        let has_patterns = self.scheduled.as_ref().is_some_and(|scheduled| scheduled.projects.is_some());
-        self.wanted.is_empty() && !has_patterns
+    /// Returns the patterns of the projects that the schedule means; absent for all.
+    fn patterns(&self) -> Option<&ProjectPatterns> {
+        self.scheduled.as_ref().and_then(|scheduled| scheduled.projects.as_ref())
     }
 
-    /// Returns true if all projects at the tip of the branch are meant.
-    pub(super) fn is_whole(&self) -> bool {
-        self.is_of_all() && self.commit.is_none() && self.tag.is_none()
+    /// Returns true if all projects are meant.
+    pub(super) fn is_of_all(&self) -> bool {
+        self.wanted.is_empty() && self.patterns().is_none()
     }
 
     /// Returns true if receivers are notified of drift.
@@ -45,9 +44,7 @@ impl DriftRequest {
 
     /// Drops the projects that the schedule leaves out.
     pub(super) fn leave_out(&self, schedule: &mut Schedule) -> Result<(), RequestRefused> {
-        let Some(patterns) = self.scheduled.as_ref().and_then(|scheduled| scheduled.projects.as_ref()) else {
-            return Ok(());
-        };
+        let Some(patterns) = self.patterns() else { return Ok(()) };
         let is_meant = |config: &ProjectConfig| patterns.matches(&config.id);
         schedule.groups.iter_mut().for_each(|group| group.retain(is_meant));
         if schedule.groups.iter().all(Vec::is_empty) {
@@ -75,6 +72,21 @@ pub(super) fn end_of_check(
         (scheduled.check.clone(), end)
     });
     move |tx| ended.map_or(Ok(()), |(check, end)| tx.end_drift_check(&check, end))
+}
+
+/// Returns the change that drops findings on projects that the tip of the branch does not have any more; absent if the request names
+/// projects or a commit. These are the findings of the request.
+pub(super) fn drop_of_gone(
+    request: &DriftRequest,
+    found: &[ProjectDrift],
+) -> Option<impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static> {
+    let is_at_tip = request.wanted.is_empty() && request.commit.is_none() && request.tag.is_none();
+    let (repo, branch, patterns) = (request.repo.clone(), request.branch.clone(), request.patterns().cloned());
+    let there: Vec<ProjectId> = found.iter().map(|found| found.project.clone()).collect();
+    is_at_tip.then_some(move |tx: &Tx<'_>| {
+        let is_meant = |project: &ProjectId| patterns.as_ref().is_none_or(|patterns| patterns.matches(project));
+        tx.drop_drift_of(&repo, &branch, |project| is_meant(project) && !there.contains(project))
+    })
 }
 
 /// Returns the default branch of a repository, as its host names it.

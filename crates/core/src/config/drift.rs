@@ -51,6 +51,8 @@ const WINDOW: SignedDuration = SignedDuration::from_hours(12);
 const SHORTEST_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 /// Number of seconds over which detections of the same scheduled time are spread.
 const SPREAD: u64 = 300;
+/// Longest time by which the clocks of two servers differ.
+const SKEW: SignedDuration = SignedDuration::from_hours(1);
 /// Most times that a detection of one scheduled time begins: once, and once more if the server ended meanwhile.
 const MAX_ATTEMPTS: u32 = 2;
 
@@ -229,6 +231,11 @@ fn delay(repo: &RepoId) -> SignedDuration {
     SignedDuration::from_secs(i64::try_from(number % SPREAD).unwrap_or_default())
 }
 
+/// Returns true if a detection is recorded for a time that has not come: the clock was ahead. It must not keep back all until then.
+fn is_ahead(check: &DriftCheck, now: Timestamp) -> bool {
+    check.due.duration_since(now) > SKEW
+}
+
 impl DriftSchedule {
     /// Returns the latest scheduled time whose detection in this repository could have begun by now.
     fn latest(&self, repo: &RepoId, now: Timestamp) -> Option<Timestamp> {
@@ -245,7 +252,7 @@ impl DriftSchedule {
     /// been cut off. Earlier times are not made up for. The caller knows that no detection runs.
     pub fn due(&self, repo: &RepoId, last: Option<&DriftCheck>, now: Timestamp) -> Option<Timestamp> {
         let time = self.latest(repo, now)?;
-        let is_open = last.is_none_or(|last| {
+        let is_open = last.filter(|last| !is_ahead(last, now)).is_none_or(|last| {
             last.due < time || (last.due == time && last.end.is_none() && last.attempts < MAX_ATTEMPTS)
         });
         (is_open && self.is_in_window(repo, time, now)).then_some(time)
@@ -258,8 +265,9 @@ impl DriftSchedule {
     }
 
     /// Returns the latest scheduled time, if it is after the last detection and none can begin for it any more.
-    pub fn missed(&self, repo: &RepoId, last: &DriftCheck, now: Timestamp) -> Option<Timestamp> {
+    pub fn missed(&self, repo: &RepoId, last: Option<&DriftCheck>, now: Timestamp) -> Option<Timestamp> {
         let time = self.latest(repo, now)?;
-        (last.due < time && !self.is_in_window(repo, time, now)).then_some(time)
+        let is_open = last.filter(|last| !is_ahead(last, now)).is_none_or(|last| last.due < time);
+        (is_open && !self.is_in_window(repo, time, now)).then_some(time)
     }
 }

@@ -79,7 +79,7 @@ async fn projects_that_a_branch_has_no_more_are_dropped() {
             tx.put_drift(&ProjectDrift { branch: branch.into(), ..found(dir, planned(1)) })?;
         }
         let repo = repo("github.com", "infra");
-        tx.keep_drift_of(&repo, "main", &[project("a")])?;
+        tx.drop_drift_of(&repo, "main", |gone| *gone == project("b"))?;
         Ok(tx.drift_in(&repo)?.into_iter().map(|row| (row.project.dir, row.branch)).collect::<Vec<_>>())
     });
     assert_eq!(kept.await.unwrap(), [("a".to_owned(), "main".to_owned()), ("b".into(), "other".into())]);

@@ -132,7 +132,12 @@ fn a_time_has_one_detection_within_its_window() {
     // The schedule was changed to an earlier time.
     assert_eq!(due(Some(&check("2026-03-02T03:30:00Z", 1, true)), "2026-03-02T04:00:00Z"), None);
 
-    let missed = |last: &DriftCheck, now: &str| daily.missed(&repo, last, at(now) + late);
+    let missed = |last: &DriftCheck, now: &str| daily.missed(&repo, Some(last), at(now) + late);
+    assert_eq!(daily.missed(&repo, None, at("2026-03-02T05:00:00Z") + late), today);
+    // The clock was ahead when it began.
+    let ahead = check("2027-03-02T03:00:00Z", 1, true);
+    assert_eq!(due(Some(&ahead), "2026-03-02T04:00:00Z"), today);
+    assert_eq!(missed(&ahead, "2026-03-02T05:00:00Z"), today);
     assert_eq!(missed(&before, "2026-03-02T04:59:59Z"), None);
     assert_eq!(missed(&before, "2026-03-02T05:00:00Z"), today);
     assert_eq!(missed(&check("2026-03-02T03:00:00Z", 1, true), "2026-03-02T05:00:00Z"), None);
