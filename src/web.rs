@@ -91,6 +91,8 @@ pub struct WebState {
     pub drift_detection: bool,
     /// `--enable-drift-remediation`.
     pub drift_remediation: bool,
+    /// `--trace-page`.
+    pub trace_page: Option<String>,
     /// `--disable-global-apply-lock`.
     pub disable_global_apply_lock: bool,
     /// True if `apply` is an allowed command.

@@ -254,6 +254,7 @@ fn web_state(
         api_secret: settings.api_secret.clone(),
         drift_detection: settings.enable_drift_detection,
         drift_remediation: settings.enable_drift_remediation,
+        trace_page: settings.traces.page.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
         pull_marks: joined

@@ -6,8 +6,10 @@ use http::StatusCode;
 use std::borrow::Cow;
 use url::form_urlencoded;
 
-/// Longest value of a filter, in characters.
+/// Longest value of a filter, in characters; of one that names a directory, which may have a long path; and of a cursor, which may have both.
 const MAX_VALUE: usize = 300;
+const MAX_PATH: usize = 4_200;
+const MAX_CURSOR: usize = 10_000;
 
 /// Maximum number of repositories that a form suggests.
 pub(super) const MAX_OFFERED: usize = 200;
@@ -27,8 +29,13 @@ impl GivenFilter<'_> {
         let mut all = Vec::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let given = GivenFilter { name, value: value.trim().to_owned() };
-            if given.value.chars().count() > MAX_VALUE || given.value.chars().any(char::is_control) {
-                let because = format!("a value has at most {MAX_VALUE} characters, and no control characters.");
+            let (most, is_text) = match &*given.name {
+                "after" | "before" => (MAX_CURSOR, false),
+                "project" => (MAX_PATH, true),
+                _ => (MAX_VALUE, true),
+            };
+            if given.value.chars().count() > most || is_text && given.value.chars().any(char::is_control) {
+                let because = format!("a value has at most {most} characters, and no control characters.");
                 return Err(given.unusable(&because));
             }
             if !given.value.is_empty() {
@@ -122,6 +129,16 @@ mod tests {
         for text in ["", "h", "h/o", "/o/n", "h//n", "h/o/"] {
             assert_eq!(found(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn values_have_limits_that_fit_what_they_name() {
+        let is_taken = |name: &str, length: usize| GivenFilter::all(&format!("{name}={}", "x".repeat(length))).is_ok();
+        for (name, most) in [("person", MAX_VALUE), ("project", MAX_PATH), ("after", MAX_CURSOR)] {
+            assert!(is_taken(name, most) && !is_taken(name, most + 1), "{name}");
+        }
+        assert!(GivenFilter::all("person=a%0Ab").is_err());
+        assert!(GivenFilter::all("after=[\"a%C2%85b\"]").is_ok(), "the name of a directory may have it");
     }
 
     #[test]

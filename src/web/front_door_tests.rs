@@ -106,6 +106,7 @@ pub(super) fn web_state() -> WebState {
         api_secret: Some("s3cret".to_owned().into()),
         drift_detection: true,
         drift_remediation: false,
+        trace_page: None,
         disable_global_apply_lock: false,
         apply_allowed: true,
         pull_marks: BTreeMap::new(),

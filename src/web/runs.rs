@@ -101,6 +101,8 @@ struct RunList {
 struct RunPage {
     run: RunRow,
     commit_address: Option<String>,
+    /// Address of its trace (`--trace-page`).
+    trace: Option<String>,
     finished: Option<When>,
     results: Vec<ResultRow>,
     /// Number of results that are not shown.
@@ -190,7 +192,11 @@ pub(super) async fn list(
     let asked = query.clone();
     let found = services.store.read(move |view| {
         let served = view.served_repos()?;
-        let filter = match asked.filter(&served) {
+        let mut among = served.clone();
+        if asked.is_of_drift_runs() {
+            among.extend(view.repos_with_drift()?);
+        }
+        let filter = match asked.filter(&among) {
             Ok(filter) => filter,
             Err(why) => return Ok(Err(why)),
         };
@@ -222,6 +228,7 @@ impl RunPage {
             jobs.iter().find(|job| outcome.is_of(job)).map(|job| job.id.clone())
         };
         Ok(RunPage {
+            trace: None,
             run: RunRow::new(listed, now),
             commit_address: commits
                 .and_then(|commits| commits.url_of(&run.pull.repo, &run.head))
@@ -260,6 +267,8 @@ pub(super) async fn page(
     let records = found.await?.ok_or_else(none)?;
     let host = records.listed.run.pull.repo.host.to_ascii_lowercase();
     let commits = site.state.commit_addresses.get(&host);
-    let view = RunPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
+    let mut view = RunPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
+    let run = &records.listed.run;
+    view.trace = site.state.trace_page.as_ref().map(|page| page.replace("{trace}", run.id.as_str()));
     Ok(site.pages.page("run.html", &visit, &view)?)
 }

@@ -21,6 +21,9 @@ const MAX_TEXT: usize = 300;
 /// Maximum number of links in a group.
 const MAX_GROUP: usize = 20;
 
+/// Maximum number of parts of an address that may be the number of a pull request.
+const MAX_NUMBERS: usize = 4;
+
 /// Maximum number of repositories in which a pull request is looked for.
 const MAX_REPOS: usize = 2_000;
 
@@ -53,7 +56,7 @@ impl NamedPull {
         if let Ok(url) = Url::parse(text)
             && matches!(url.scheme(), "http" | "https")
         {
-            let numbers = url.path_segments()?.filter_map(number).take(MAX_GROUP).collect();
+            let numbers = url.path_segments()?.filter_map(number).take(MAX_NUMBERS).collect();
             return Some(NamedPull::Address { url, numbers });
         }
         let (repo, digits) = text.rsplit_once(['#', '!'])?;
@@ -151,7 +154,10 @@ impl SearchPage {
             repo.full_name().eq_ignore_ascii_case(name) || repo.to_string().eq_ignore_ascii_case(name)
         };
         let mut found = Vec::new();
-        for repo in served.iter().take(MAX_REPOS) {
+        // A whole name is compared; anything else is looked for in the state.
+        let is_cut = served.len() > MAX_REPOS && !matches!(named, NamedPull::Whole { .. });
+        let most = if is_cut { MAX_REPOS } else { usize::MAX };
+        for repo in served.iter().take(most) {
             let numbers: &[u64] = match named {
                 NamedPull::Number(number) => std::slice::from_ref(number),
                 NamedPull::Whole { repo: name, number } if is_of(repo, name) => std::slice::from_ref(number),
@@ -166,10 +172,12 @@ impl SearchPage {
                 }));
             }
         }
-        if let [only] = found.as_slice() {
+        if let [only] = found.as_slice()
+            && !is_cut
+        {
             self.exact = Some(only.id.clone());
         }
-        self.more |= found.len() > MAX_GROUP || served.len() > MAX_REPOS;
+        self.more |= found.len() > MAX_GROUP || is_cut;
         self.pulls = found.iter().take(MAX_GROUP).map(|pull| PullView::find(&pull.id, Some(pull))).collect();
         Ok(())
     }

@@ -135,9 +135,11 @@ fn run_of(said: &Said) -> String {
 }
 
 fn traced(url: &str, steps: &[&str]) -> Setup {
-    let flags = [format!("--otlp-endpoint={url}/")];
+    let endpoint = format!("--otlp-endpoint={url}/");
     let setup = Setup::one_project().repos_yaml(&workflow("", steps, &["false"]));
-    setup.flags(&[&flags[0]]).variable("TIDELOCK_OTLP_HEADERS", r#"{"x-key": "of the collector"}"#)
+    setup
+        .flags(&[&endpoint, "--trace-page=https://traces.example/{trace}?from=tidelock"])
+        .variable("TIDELOCK_OTLP_HEADERS", r#"{"x-key": "of the collector"}"#)
 }
 
 #[test]
@@ -165,6 +167,9 @@ fn a_run_is_a_trace_from_its_delivery_to_its_comment() {
         assert!(trace.attribute("plan", "tidelock.repository").ends_with("/acme/infra"));
         assert_eq!(trace.attribute("plan", "tidelock.trigger"), "autoplan");
         assert_eq!(trace.attribute("job plan", "tidelock.project.workspace"), "default");
+        let run = run_of(&planned);
+        let (_, page) = ctx.request("GET", &format!("/runs/{run}"), &[]).await;
+        assert!(page.contains(&format!("https://traces.example/{run}?")), "{page}");
         assert!(trace.one("plan").status.as_ref().is_none_or(|status| status.code() == SpanStatus::Unset));
         let failed = ctx.say(&pull, "atlantis apply").await;
         failed.is("apply", "error");

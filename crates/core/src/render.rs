@@ -100,7 +100,10 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
         CommentStyle::Full => allowed,
     };
     let marker_limit = marker::MAX_MARKER.min(options.comment_limit / 2);
-    let reserve = marker::line(reply, &options.executable, most, most, marker_limit).len() + 2;
+    let longest = marker::line(reply, &options.executable, most, most, marker_limit);
+    // A shortened one of a part with a shorter number may have space for one more result.
+    let is_shortened = marker::parse(&longest).is_some_and(|marker| marker["truncated"] == true);
+    let reserve = if is_shortened { marker_limit } else { longest.len() } + 2;
     let limit = options.comment_limit.saturating_sub(reserve);
     let parts = match several.filter(|_| options.style == CommentStyle::Short) {
         Some(results) => vec![short(results, reply, options, limit)],

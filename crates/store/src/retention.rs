@@ -64,20 +64,7 @@ impl Tx<'_> {
         )?;
         // Before runs: a run whose jobs stay may have to stay, too.
         let (jobs, errored) = self.prune_jobs(before(RUNS))?;
-        drop_old(
-            "DELETE FROM refused_projects WHERE seq IN
-               (SELECT refused_projects.seq FROM refused_projects JOIN runs ON runs.id = refused_projects.run
-                WHERE runs.finished < ?1 LIMIT ?2)",
-            RUNS,
-        )?;
-        drop_old(
-            "DELETE FROM runs WHERE seq IN
-               (SELECT seq FROM runs WHERE finished IS NOT NULL AND finished < ?1
-                  AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.run = runs.id)
-                  AND NOT EXISTS (SELECT 1 FROM refused_projects WHERE refused_projects.run = runs.id)
-                LIMIT ?2)",
-            RUNS,
-        )?;
+        more.set(more.get() || rows(self.prune_runs(before(RUNS))?) == ROWS_AT_ONCE);
         drop_old(
             "DELETE FROM plans WHERE seq IN
                (SELECT seq FROM plans WHERE consumed_by IS NOT NULL AND made < ?1 LIMIT ?2)",
@@ -94,6 +81,22 @@ impl Tx<'_> {
         )?;
         drop_old("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ?1 LIMIT ?2)", AUDIT)?;
         Ok(Pruned { more: more.get() || rows(jobs.len()) == ROWS_AT_ONCE, jobs, errored })
+    }
+
+    /// Drops runs without jobs, and what they have refused. Returns their number.
+    fn prune_runs(&self, before: i64) -> Result<usize> {
+        let mut statement = self.connection.prepare_cached(
+            "DELETE FROM runs WHERE seq IN
+               (SELECT seq FROM runs WHERE finished IS NOT NULL AND finished < ?1
+                  AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.run = runs.id) LIMIT ?2)
+             RETURNING id",
+        )?;
+        let ids = statement.query_map(params![before, ROWS_AT_ONCE], |row| row.get::<_, String>(0))?;
+        let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
+        for id in &ids {
+            self.execute("DELETE FROM refused_projects WHERE run = ?1", [id])?;
+        }
+        Ok(ids.len())
     }
 
     /// Drops jobs. Returns them, and those of them with an `errored.tfstate`.

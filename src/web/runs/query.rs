@@ -54,6 +54,11 @@ pub(in crate::web) fn run_cursor(cursor: RunCursor) -> (&'static str, String) {
 }
 
 impl RunQuery {
+    /// Returns true if it asks for drift runs.
+    pub(super) fn is_of_drift_runs(&self) -> bool {
+        self.pull == Some(NO_PULL)
+    }
+
     /// Parses a query. The error names the filter and the reason.
     pub(super) fn parse(query: &str) -> Result<RunQuery, String> {
         let mut parsed = RunQuery::default();

@@ -6,6 +6,8 @@ use tidelock_core::domain::drift::{DriftFinding, ProjectDrift};
 
 fn drift_on(dir: &str, branch: &str, checked: i64) -> ProjectDrift {
     ProjectDrift {
+        planned: None,
+        since: None,
         detection: "d".into(),
         repo: repo("github.com", "infra"),
         branch: branch.into(),
