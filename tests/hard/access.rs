@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 41] = [
+const DECISIONS: [(&str, Open); 42] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -103,6 +103,7 @@ const DECISIONS: [(&str, Open); 41] = [
     ("GET /projects", Open::People),
     ("GET /projects/{*project}", Open::People),
     ("GET /search", Open::People),
+    ("GET /drift", Open::People),
     ("GET /audit", Open::People),
     ("GET /audit.csv", Open::People),
     ("GET /audit.json", Open::People),
