@@ -96,7 +96,7 @@ fn cursor_text(cursor: &KnownProject) -> String {
 
 /// The latest finding of drift runs on a project.
 #[derive(Serialize)]
-struct DriftRow {
+struct LatestDrift {
     mark: StatusMark,
     totals: Vec<Total>,
     because: Option<String>,
@@ -107,8 +107,8 @@ struct DriftRow {
     link: Option<String>,
 }
 
-impl DriftRow {
-    fn new(drift: &ProjectDrift, now: Timestamp) -> DriftRow {
+impl LatestDrift {
+    fn new(drift: &ProjectDrift, now: Timestamp) -> LatestDrift {
         let (word, tone, because) = match &drift.finding {
             DriftFinding::Planned(_) if drift.finding.has_drift() => ("drift", "warn", None),
             DriftFinding::Planned(_) => ("no drift", "good", None),
@@ -116,7 +116,7 @@ impl DriftRow {
             DriftFinding::Failed(why) => ("check failed", "bad", Some(shown(why))),
         };
         let planned = drift.finding.summary().filter(|_| drift.finding.has_drift());
-        DriftRow {
+        LatestDrift {
             mark: StatusMark::new(word, tone),
             totals: planned.map(totals).unwrap_or_default(),
             because,
@@ -136,7 +136,7 @@ struct ProjectListRow {
     lock: Option<PullView>,
     /// The owner, and how it owns the project.
     owner: Option<(PullView, StatusMark)>,
-    drift: Option<DriftRow>,
+    drift: Option<LatestDrift>,
     /// The last plan or apply: its kind, and the job.
     last: Option<(&'static str, LastJob)>,
 }
@@ -184,7 +184,7 @@ impl ProjectList {
                 project: ProjectView::of(repo, project),
                 lock: lock.map(|lock| holder(&lock.holder)),
                 owner: owner.map(|owner| (holder(&owner.holder), StatusMark::new(owner.state.title(), "quiet"))),
-                drift: view.latest_drift_on(repo, project)?.map(|drift| DriftRow::new(&drift, now)),
+                drift: view.latest_drift_on(repo, project)?.map(|drift| LatestDrift::new(&drift, now)),
                 last: last.map(|(kind, job)| (kind, LastJob::new(&job, now))),
             });
         }

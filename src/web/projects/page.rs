@@ -1,6 +1,6 @@
 //! The page of one project.
 
-use super::DriftRow;
+use super::LatestDrift;
 use crate::domain::drift::ProjectDrift;
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{Job, ProjectLock, ProjectStatus};
@@ -104,7 +104,7 @@ struct ProjectPage {
     more: usize,
     plan: Option<LastJob>,
     apply: Option<LastJob>,
-    drift: Option<DriftRow>,
+    drift: Option<LatestDrift>,
     runs: Vec<RunRow>,
     newer: Option<String>,
     older: Option<String>,
@@ -148,7 +148,7 @@ impl ProjectPage {
             more: line.len().saturating_sub(MAX_LISTED),
             plan: last(plan),
             apply: last(apply),
-            drift: drift.as_ref().map(|drift| DriftRow::new(drift, now)),
+            drift: drift.as_ref().map(|drift| LatestDrift::new(drift, now)),
             runs: runs.rows.iter().map(|listed| RunRow::new(listed, now)).collect(),
             newer: runs.newer.as_ref().map(address),
             older: runs.older.as_ref().map(address),
