@@ -35,7 +35,7 @@ impl CommandAnswer {
 
     /// Returns the answer to a command that was refused before it did anything.
     pub(super) fn refusal(fault: Fault) -> CommandAnswer {
-        let statuses = StatusUpdate::Untouched("it is refused".into());
+        let statuses = StatusUpdate::AsBefore("it is refused".into());
         CommandAnswer::new(Some(ReplyBody::CommandError(fault)), statuses)
     }
 

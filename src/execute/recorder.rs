@@ -46,20 +46,16 @@ fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
 
 /// Records the run's beginning by itself, so that people see it before Terraform runs.
 pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
-    ctx.store.write(beginning(ctx, work, tells_pending(ctx, work))).await?;
+    ctx.store.write(beginning(ctx, work)).await?;
     ctx.outbox.wake(&work.pull.id);
     Ok(())
 }
 
 /// Returns the change that records the run's beginning and its pending status, unless they are recorded already. Even then it records
 /// `automerge`, which is known only with the schedule.
-fn beginning(
-    ctx: &Context,
-    work: &CommandRun,
-    is_pending: bool,
-) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
     let (run, pull, is_merged) = (work.run.clone(), work.pull.clone(), work.after_merge.is_some());
-    let pending = is_pending.then(|| ctx.statuses.pending(work.command.name));
+    let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
         if let Some(known) = tx.run(&run.id)? {
             // A run that begins with its hooks learns of automerge when its schedule is made.
@@ -86,7 +82,7 @@ pub(super) async fn begin_job<C: Send + 'static>(
     change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<C, NotRun> + Send + 'static,
 ) -> Result<C, NotRun> {
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    let (begun, command) = (beginning(ctx, work, tells_pending(ctx, work)), work.command.name);
+    let (begun, command) = (beginning(ctx, work), work.command.name);
     let written = ctx.store.write(move |tx| {
         begun(tx)?;
         let changed = match change(tx, &record) {
@@ -332,13 +328,12 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let (statuses, update) = (ctx.statuses.clone(), answer.statuses);
     let fault = update.fault_of_pull(work);
     let jobs: Vec<_> = ends.iter().map(JobEnd::facts).collect();
-    let begun = beginning(ctx, work, tells_pending(ctx, work) && !update.is_untouched());
+    let begun = beginning(ctx, work);
     let (notices, is_merged) = (NoticeWriter::new(ctx), work.after_merge.is_some());
     let writer = notices.clone();
     let recorded = ctx
         .store
         .write(move |tx| {
-            let update = if tx.run(&run.id)?.is_some() { update.of_begun() } else { update };
             begun(tx)?;
             jobs.iter().try_for_each(|facts| facts.record(tx, &writer))?;
             if let Some(fault) = fault {

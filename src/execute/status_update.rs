@@ -26,29 +26,14 @@ pub(super) enum StatusUpdate {
     Failed(String),
     /// The statuses from before, as nothing was done; failure with this reason if this head has none.
     AsBefore(String),
-    /// The same for a command that was refused before anything of it was posted: what was not there stays so.
-    Untouched(String),
 }
 
 impl StatusUpdate {
-    /// Returns true if nothing of the command is posted but its answer.
-    pub(super) fn is_untouched(&self) -> bool {
-        matches!(self, StatusUpdate::Untouched(_))
-    }
-
-    /// Returns the update for a run whose beginning is recorded, and posted.
-    pub(super) fn of_begun(self) -> StatusUpdate {
-        match self {
-            StatusUpdate::Untouched(because) => StatusUpdate::AsBefore(because),
-            update => update,
-        }
-    }
-
     /// Returns the fault that pages show from now on: the reason for which all of it could not be planned, or `Some(None)` for none. `None`
     /// if this command decides neither: a plan of one project may fail for a target that does not exist.
     pub(super) fn fault_of_pull(&self, work: &CommandRun) -> Option<Option<String>> {
         match self {
-            StatusUpdate::AsBefore(_) | StatusUpdate::Untouched(_) => None,
+            StatusUpdate::AsBefore(_) => None,
             _ if work.command.name != CommandName::Plan => None,
             StatusUpdate::Failed(because) => work.run.everything.then(|| Some(because.clone())),
             _ => work.run.everything.then_some(None),
@@ -64,16 +49,12 @@ impl StatusUpdate {
         head: &CommitSha,
         name: CommandName,
     ) -> Result<Vec<CommitStatus>> {
-        let is_untouched = self.is_untouched();
         Ok(match self {
-            StatusUpdate::AsBefore(because) | StatusUpdate::Untouched(because) => {
+            StatusUpdate::AsBefore(because) => {
                 let projects = tx.project_statuses(pull)?;
                 let known = !projects.is_empty() && projects.iter().all(|status| status.head == *head);
                 match name {
                     CommandName::Plan if known => vec![statuses.plan(&projects)],
-                    CommandName::Apply if known && is_untouched => {
-                        statuses.apply_after_plan(&projects).into_iter().collect()
-                    }
                     CommandName::Apply if known => vec![statuses.apply(&projects)],
                     name if name.spec().has_status => vec![statuses.failed(name, &because)],
                     _ => Vec::new(),
