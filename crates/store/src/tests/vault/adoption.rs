@@ -177,7 +177,7 @@ async fn a_newer_format_in_the_vault_is_refused_with_what_to_do_and_the_disk_lef
     let (dir, _) = old_disk().await;
     let before = digest(&dir.path().join(DATABASE)).unwrap();
     let error = Store::restore(dir.path(), &chain).await.unwrap_err();
-    insta::assert_snapshot!(format!("{error:#}"), @"the state in the vault is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 11. Run that newer version again, or go back to a state from before it: `tidelock vault ls` lists the states, `tidelock vault export DIR --at SEQ` writes one");
+    insta::assert_snapshot!(format!("{error:#}"), @"the state in the vault is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 12. Run that newer version again, or go back to a state from before it: `tidelock vault ls` lists the states, `tidelock vault export DIR --at SEQ` writes one");
     assert_eq!(digest(&dir.path().join(DATABASE)).unwrap(), before);
 }
 
