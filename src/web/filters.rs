@@ -74,14 +74,6 @@ pub(super) fn unusable_filter(why: String) -> HttpProblem {
     HttpProblem::new(StatusCode::BAD_REQUEST, "This filter cannot be used", why)
 }
 
-/// Parses `host/owner/name`, where the owner may have several parts.
-pub(super) fn whole_name(text: &str) -> Option<RepoId> {
-    let (host, rest) = text.split_once('/')?;
-    let (owner, name) = rest.rsplit_once('/')?;
-    let is_whole = [host, owner, name].iter().all(|part| !part.is_empty());
-    is_whole.then(|| RepoId { host: host.into(), owner: owner.into(), name: name.into() })
-}
-
 /// Returns the repositories that a filter means; none for an empty one. One that is not served any more, or that drift runs alone know, is
 /// found by its whole name.
 pub(super) fn repositories(asked: &str, served: &[RepoId]) -> Result<Vec<RepoId>, String> {
@@ -91,7 +83,7 @@ pub(super) fn repositories(asked: &str, served: &[RepoId]) -> Result<Vec<RepoId>
     let is_asked =
         |repo: &&RepoId| [repo.full_name(), repo.to_string()].iter().any(|name| name.eq_ignore_ascii_case(asked));
     let found: Vec<RepoId> = served.iter().filter(is_asked).cloned().collect();
-    match (found.is_empty(), whole_name(asked)) {
+    match (found.is_empty(), RepoId::of_whole_name(asked)) {
         (false, _) => Ok(found),
         (true, Some(repo)) => Ok(vec![repo]),
         (true, None) => {
@@ -122,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_whole_name_has_a_host_an_owner_of_any_depth_and_a_name() {
-        let found = |text: &str| whole_name(text).map(|repo| (repo.host, repo.owner, repo.name));
+        let found = |text: &str| RepoId::of_whole_name(text).map(|repo| (repo.host, repo.owner, repo.name));
         let parts = |host: &str, owner: &str, name: &str| Some((host.to_owned(), owner.to_owned(), name.to_owned()));
         assert_eq!(found("github.com/acme/infra"), parts("github.com", "acme", "infra"));
         assert_eq!(found("dev.azure.com/acme/Two Words/in fra"), parts("dev.azure.com", "acme/Two Words", "in fra"));

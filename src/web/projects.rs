@@ -85,7 +85,7 @@ fn cursor(text: &str) -> Option<KnownProject> {
         [repo, dir, workspace] => (repo, Some((dir.clone(), workspace.clone()))),
         _ => return None,
     };
-    Some(KnownProject { repo: filters::whole_name(repo)?, place })
+    Some(KnownProject { repo: RepoId::of_whole_name(repo)?, place })
 }
 
 fn cursor_text(cursor: &KnownProject) -> String {

@@ -6,14 +6,13 @@ use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::audit::AuditQuery;
 use super::dashboard::{LockRow, OwnerRow, RowFacts, status_view};
-use super::filters::whole_name;
 use super::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, When, shown, web_address};
 use super::runs::{MarkedPolicySet, RunOutcome, RunQuery, RunRow};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::policies::PolicyCheckRecord;
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::waiting::{WaitCause, WaitingPull};
-use crate::domain::{CommitAddress, JobId, Login, PullId, PullRequest, PullState};
+use crate::domain::{CommitAddress, JobId, Login, PullId, PullRequest, PullState, RepoId};
 use crate::store::{ListedRun, RunCursor, View};
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -321,7 +320,7 @@ impl PullPage {
 fn parse_pull(path: &str) -> Option<PullId> {
     let (repo, number) = path.rsplit_once('/')?;
     let number = number.parse().ok().filter(|number| *number > 0)?;
-    Some(PullId { repo: whole_name(repo)?, number })
+    Some(PullId { repo: RepoId::of_whole_name(repo)?, number })
 }
 
 /// Serves the page of a pull request.

@@ -11,7 +11,7 @@ use crate::web::Site;
 use crate::web::answer::{HttpProblem, Visit};
 use crate::web::audit::AuditQuery;
 use crate::web::dashboard::{LockRow, OwnerRow, RowFacts};
-use crate::web::filters::{self, GivenFilter, unusable_filter, whole_name};
+use crate::web::filters::{self, GivenFilter, unusable_filter};
 use crate::web::pages::{ProjectView, PullView, When, project_address, shown};
 use crate::web::pulls::{LastJob, place_in, wait_words};
 use crate::web::runs::{RunRow, parse_run_cursor, run_cursor};
@@ -187,7 +187,7 @@ pub(super) async fn page(
     uri: Uri,
 ) -> Result<Response, HttpProblem> {
     let none = || HttpProblem::not_found("This server knows no such project, or it is so old that it was dropped.");
-    let repo = whole_name(&path).ok_or_else(none)?;
+    let repo = RepoId::of_whole_name(&path).ok_or_else(none)?;
     let (project, cursor) = parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
     let Some(project) = project else {
         let list = filters::address("projects", &[("repository", &repo.to_string())]);
@@ -222,7 +222,7 @@ mod tests {
             let url = url::Url::parse(&address).unwrap();
             let path = url.path().strip_prefix("/projects/").unwrap();
             let (path, _) = form_urlencoded::parse(path.as_bytes()).next().unwrap();
-            assert_eq!(whole_name(&path), Some(repo), "{address}");
+            assert_eq!(RepoId::of_whole_name(&path), Some(repo), "{address}");
             assert_eq!(parse(url.query().unwrap()).unwrap(), (Some(project), RunCursor::Newest), "{address}");
         }
     }
