@@ -327,7 +327,7 @@ fn what_is_the_same_keeps_its_next_command_and_what_differs_is_told() {
         assert!(!of(vec![plan(|_| ()), plan(other)]).contains(same));
         assert!(!of(vec![plan(other), plan(|_| ())]).contains(same));
     }
-    // Who has commands of their own echo a line has not compared plans.
+    // Steps of a custom workflow may print the same text for different plans.
     assert!(!of(vec![plan(|plan| plan.saved = false), plan(|plan| plan.saved = false)]).contains(same));
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Arranged<'a> {
     pub(super) same: Option<&'a ProjectId>,
 }
 
-/// What two results say alike, apart from their projects.
+/// The text of a result, without the name of its project. Results with the same text are shown once.
 #[derive(PartialEq, Eq, Hash)]
 enum Essence<'a> {
     Plan(String, &'a str),
