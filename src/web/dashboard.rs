@@ -1,6 +1,7 @@
-//! `/`: the server's role, running jobs, locks, open pull requests, recent jobs, the apply lock. Search (`?q=`) and
+//! `/`: what waits for a person, running jobs, locks, open pull requests, recent jobs, the apply lock. Search (`?q=`) and
 //! page numbers are part of the address.
 
+mod attention;
 mod rows;
 
 use super::Site;
@@ -13,7 +14,8 @@ use crate::domain::state::{ApplyLock, Job, PlanRecord, ProjectLock, ProjectStatu
 use crate::domain::waiting::WaitingPull;
 use crate::domain::{PullId, PullRequest};
 use crate::server_status::Services;
-use crate::store::{Found, ListedPull, Search, Store, Window};
+use crate::store::{Found, ListedPull, NeedsAttention, Search, Store, Window};
+use attention::AttentionList;
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -59,6 +61,8 @@ pub(super) struct DashboardData {
     pub(super) freezes: Vec<Freeze>,
     /// Number of failures of all open pull requests.
     pub(super) failures: usize,
+    /// What waits for a person; absent in a search.
+    pub(super) attention: Option<NeedsAttention>,
 }
 
 impl DashboardData {
@@ -71,6 +75,7 @@ impl DashboardData {
         let running = window(1, MAX_ROWS);
         let (locks, pulls) = (window(asked.locks, MAX_ROWS), window(asked.pulls, MAX_PULLS));
         let ended = window(asked.runs, MAX_RECENT);
+        let is_search = !asked.search.is_empty();
         store
             .read(move |view| {
                 let (locks, pulls) = (view.list_locks(&locks)?, view.list_pulls(&pulls)?);
@@ -93,6 +98,7 @@ impl DashboardData {
                     apply_lock: view.apply_lock()?,
                     freezes: view.freezes()?,
                     failures: view.failures()?,
+                    attention: if is_search { None } else { Some(view.attention(attention::LOADED)?) },
                 })
             })
             .await
@@ -238,6 +244,8 @@ pub(super) struct Dashboard {
     in_progress: usize,
     failed: usize,
     search: String,
+    /// Absent in a search.
+    attention: Option<AttentionList>,
     running: ListPage<JobRow>,
     locks: ListPage<LockRow>,
     owners: ListPage<OwnerRow>,
@@ -266,6 +274,8 @@ impl Dashboard {
             in_progress: server.in_progress,
             failed: facts.failures,
             search: asked.search.clone(),
+            attention: (facts.attention.as_ref())
+                .map(|attention| AttentionList::new(attention, &server.executable, &known)),
             running: ListPage::new(&facts.running, "running", 1, MAX_ROWS, asked, job_row),
             locks: ListPage::new(&facts.locks, "locks", asked.locks, MAX_ROWS, asked, |(lock, status)| {
                 LockRow::new(lock, status.as_ref(), &known)

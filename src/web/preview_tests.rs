@@ -7,10 +7,11 @@ use super::locks::LockPage;
 use super::pages::{PageTemplates, Viewer};
 use crate::domain::freeze::Freeze;
 use crate::domain::outcome::PlanSummary;
+use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::*;
 use crate::domain::waiting::{WaitCause, WaitingPull};
 use crate::domain::*;
-use crate::store::{Found, ListedPull};
+use crate::store::{Found, ListedPull, NeedsAttention};
 use jiff::{SignedDuration, Timestamp};
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -204,6 +205,7 @@ fn busy_facts() -> DashboardData {
         apply_lock: None,
         freezes: Vec::new(),
         failures: 2,
+        attention: None,
     }
 }
 
@@ -220,6 +222,7 @@ fn empty_facts() -> DashboardData {
         apply_lock: None,
         freezes: Vec::new(),
         failures: 0,
+        attention: Some(NeedsAttention::default()),
     }
 }
 
@@ -302,7 +305,15 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     allowed Plans can be applied on every pull request that meets its requirements.
     Stop all applies… Reason, shown to everyone who tries Yes, stop all applies
     "##);
-    let order = ["id=\"health\"", "id=\"running\"", "id=\"locks\"", "id=\"pulls\"", "id=\"runs\"", "id=\"applies\""];
+    let order = [
+        "id=\"health\"",
+        "id=\"part-attention\"",
+        "id=\"running\"",
+        "id=\"locks\"",
+        "id=\"pulls\"",
+        "id=\"runs\"",
+        "id=\"applies\"",
+    ];
     let places: Vec<usize> = order.iter().map(|id| page.find(id).unwrap()).collect();
     assert!(places.is_sorted(), "{places:?}");
     assert!(page.contains("href=\"./lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork\""), "{page}");
@@ -313,10 +324,44 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
 }
 
 #[test]
+fn what_waits_for_a_person_is_on_top_with_its_next_command() {
+    let merged = lock("network", "infra/network", "prod", 39);
+    let unknown = ProjectOwner::unknown(&merged.holder, None, "the host lists no changed files");
+    let unapplied = ProjectOwner { project: merged.project, state: OwnerState::MergedUnapplied, ..unknown.clone() };
+    let unapplied = ProjectOwner { reason: String::new(), ..unapplied };
+    let facts = busy_facts();
+    let dns = lock("", "infra/dns", "default", 41);
+    let failed = status(dns.project.clone(), ProjectState::ApplyErrored, 0, 0, 0);
+    let contested = vec![dns, lock("", "infra/storage", "default", 41)];
+    let attention = NeedsAttention {
+        owed: vec![unapplied, unknown],
+        failed: vec![(pull(41, "Open SSH through IAP"), failed)],
+        faults: vec![(pull(40, "Split the projects"), "`atlantis.yaml`, line 3: unknown key `projets`".into())],
+        contested,
+    };
+    let page = dashboard(&DashboardData { attention: Some(attention), ..facts }, &server());
+    let shown = lines(&page);
+    let (_, shown) = shown.split_once("Needs attention\n").unwrap();
+    insta::assert_snapshot!(shown.split_once("\nRunning now").unwrap().0, @r#"
+    network infra/network · prod acme/infra#39 Open SSH through IAP ↗ merged, not applied 2 h ago · next: comment atlantis apply
+    not known yet · acme/infra#39 Open SSH through IAP ↗ merged, not known yet what it changes the host lists no changed files 2 h ago · next: comment atlantis unlock --accept-drift -m &quot;why&quot;
+    infra/dns/default acme/infra#41 Open SSH through IAP ↗ apply failed 3 min ago · next: comment atlantis plan -d infra/dns · waiting: #42
+    all projects acme/infra#40 Split the projects ↗ plan failed `atlantis.yaml`, line 3: unknown key `projets` next: push a fix
+    infra/storage/default acme/infra#41 Open SSH through IAP ↗ others wait 2 h ago · next: comment atlantis unlock -d infra/storage
+    "#);
+}
+
+#[test]
 fn an_empty_dashboard_says_how_things_get_there() {
     let page = dashboard(&empty_facts(), &ServerState { in_progress: 0, ..server() });
     preview("empty.html", &page);
-    for words in ["Nothing runs.", "No project is locked.", "No open pull request is known.", "Nothing has run yet."] {
+    for words in [
+        "no open pull request has failed",
+        "Nothing runs.",
+        "No project is locked.",
+        "No open pull request is known.",
+        "Nothing has run yet.",
+    ] {
         assert!(page.contains(words), "{words}");
     }
 }

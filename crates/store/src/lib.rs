@@ -8,6 +8,7 @@
 //! bucket before SQLite commits. The database is then a cache: `restore` creates it, and `base` writes a copy of all of
 //! it from time to time.
 
+mod attention;
 pub mod audit;
 mod base;
 mod closed;
@@ -51,6 +52,7 @@ mod test_support;
 mod tests;
 
 use anyhow::{Context, Result, ensure};
+pub use attention::NeedsAttention;
 pub use audit::{AuditCursor, AuditFilter, AuditFound};
 pub use closed::ClosedState;
 pub use drift_pages::{DriftFilter, DriftFindings};

@@ -32,7 +32,7 @@ const STATES: [ProjectState; 10] = [
 
 /// SQL condition of a failed project. A project that was not planned because of another pull request's lock has not
 /// failed.
-const FAILED: &str =
+pub(super) const FAILED: &str =
     "(state = 'apply_errored' OR (state = 'plan_errored' AND json_extract(record, '$.job') IS NOT NULL))";
 
 /// SQL condition of a listed pull request: open, with a project, a lock, or a plan that failed as a whole.

@@ -38,33 +38,33 @@ pub(in crate::web) struct JobRow {
 #[derive(Serialize)]
 pub(in crate::web) struct LockRow {
     key: String,
-    address: String,
-    project: ProjectView,
-    pull: PullView,
+    pub(super) address: String,
+    pub(super) project: ProjectView,
+    pub(super) pull: PullView,
     user: Login,
-    since: When,
+    pub(super) since: When,
     mark: Option<StatusMark>,
     totals: Vec<Total>,
     /// Time for which the plan may still be applied.
     limit: Option<String>,
     /// Link of the mark.
     link: Option<String>,
-    waiting: WaitingView,
+    pub(super) waiting: WaitingView,
 }
 
 /// An owner of a project in mode `strict`.
 #[derive(Serialize)]
 pub(in crate::web) struct OwnerRow {
-    project: ProjectView,
-    pull: PullView,
+    pub(super) project: ProjectView,
+    pub(super) pull: PullView,
     user: Login,
-    since: When,
-    mark: StatusMark,
+    pub(super) since: When,
+    pub(super) mark: StatusMark,
     /// Reason for which a person took it.
-    reason: String,
+    pub(super) reason: String,
     /// Command on its pull request that ends it.
-    way_out: String,
-    waiting: WaitingView,
+    pub(super) way_out: String,
+    pub(super) waiting: WaitingView,
 }
 
 /// Pull requests that wait for a project, the first in line first.
@@ -76,7 +76,16 @@ pub(in crate::web) struct WaitingView {
 }
 
 impl WaitingView {
-    fn new(waiters: &[WaitingPull], holder: &PullId, project: &ProjectId, address: &StateAddress) -> WaitingView {
+    pub(super) fn none() -> WaitingView {
+        WaitingView { pulls: Vec::new(), more: 0 }
+    }
+
+    pub(super) fn new(
+        waiters: &[WaitingPull],
+        holder: &PullId,
+        project: &ProjectId,
+        address: &StateAddress,
+    ) -> WaitingView {
         let behind = waiters.iter().filter(|waiter| waiter.is_behind(holder, project, address));
         let line: Vec<&WaitingPull> = behind.collect();
         let pulls = line.iter().take(MAX_WAITING).map(|waiter| PullName::from(&waiter.pull)).collect();

@@ -1,6 +1,9 @@
 //! Lists for the dashboard: counts, pages, failures first, and search.
 
 use super::*;
+use tidelock_core::domain::ownership::ProjectOwner;
+use tidelock_core::domain::state_address::StateAddress;
+use tidelock_core::domain::waiting::{WaitCause, WaitingPull};
 
 fn failed(dir: &str) -> ProjectStatus {
     ProjectStatus { job: Some("e".repeat(32).into()), ..status(dir, ProjectState::PlanErrored) }
@@ -131,6 +134,56 @@ async fn a_project_that_waits_names_the_lock_that_it_waits_for() {
             assert_eq!(tx.list_pulls(&window("", 0, 9))?.rows[0].blocked_by, std::slice::from_ref(&held));
             tx.unlock_pull(&pull_id(7))?;
             assert_eq!(tx.list_pulls(&window("", 0, 9))?.rows[0].blocked_by, []);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn what_waits_for_a_person_has_failures_of_open_pulls_and_locks_that_others_wait_for() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            for number in 1..=4 {
+                tx.put_pull(&pull_request(number))?;
+                tx.put_project_status(&pull_id(number), &failed("a"))?;
+            }
+            tx.put_project_status(&pull_id(4), &status("b", ProjectState::Planned))?;
+            tx.forget_pull(&pull_id(3))?;
+            tx.set_fault(&pull_id(2), Some("broken"))?;
+            let owner = |number| {
+                let lock =
+                    project_lock(repo("github.com", "infra"), project("net"), number, i64::try_from(number).unwrap());
+                ProjectOwner::unknown(&lock.holder, None, "no list")
+            };
+            tx.insert_owner(&owner(9))?;
+            tx.insert_owner(&owner(8))?;
+            for (number, dir) in [(5, "free"), (6, "late"), (7, "early")] {
+                tx.lock_project(&project_lock(
+                    repo("github.com", "infra"),
+                    project(dir),
+                    number,
+                    20 - i64::try_from(number)?,
+                ))?;
+            }
+            for (number, dir) in [(1, "late"), (2, "early"), (5, "free")] {
+                let address = StateAddress::default();
+                let (project, pull, since) = (project(dir), pull_id(number), at(0));
+                tx.insert_waiter(&WaitingPull { project, pull, since, cause: WaitCause::Plan, address })?;
+            }
+            let all = tx.attention(9)?;
+            let number = |pull: &PullId| pull.number;
+            assert_eq!(all.owed.iter().map(|owner| number(&owner.holder.pull)).collect::<Vec<_>>(), [8, 9]);
+            assert_eq!(all.failed.iter().map(|(pull, _)| number(&pull.id)).collect::<Vec<_>>(), [4, 2, 1]);
+            assert_eq!(
+                all.faults.iter().map(|(pull, why)| (number(&pull.id), &**why)).collect::<Vec<_>>(),
+                [(2, "broken")]
+            );
+            assert_eq!(all.contested.iter().map(|lock| number(&lock.holder.pull)).collect::<Vec<_>>(), [7, 6]);
+            let first = tx.attention(1)?;
+            assert_eq!((first.owed.len(), first.failed.len(), first.contested.len()), (1, 1, 1));
+            assert_eq!(first.contested, all.contested[..1]);
             Ok(())
         })
         .await
