@@ -39,6 +39,8 @@ pub(super) struct JobPage {
     commit_address: Option<String>,
     /// Number of lines so far; the stream continues from there.
     lines: usize,
+    /// Number of the first line with an error.
+    first_error: Option<usize>,
     /// True if the log still grows.
     live: bool,
     /// False if there is no log, or no longer one.
@@ -64,6 +66,7 @@ impl JobPage {
                 .map(|page| web_address(&page).to_owned()),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,
+            first_error: rendered.first_error,
             live: false,
             has_log: text.is_some(),
             log: Value::from_safe_string(rendered.html),

@@ -1,4 +1,4 @@
-// What pages do beyond HTML: follow a log, copy it, filter as one types, refresh the dashboard, tell the reader's own time.
+// What pages do beyond HTML: follow a log, step through its errors, copy it, filter as one types, refresh the dashboard, tell the reader's own time.
 // Everything else works without.
 "use strict";
 
@@ -66,7 +66,7 @@ async function showResult(tries) {
 const toEnd = () => window.scrollTo(0, document.documentElement.scrollHeight);
 
 function followLog(log) {
-  const state = byId("stream-state"), resume = byId("follow");
+  const state = byId("stream-state"), resume = byId("follow"), error = byId("error");
   let following = true, last = window.scrollY;
   state.textContent = "live, following";
   const stop = () => {
@@ -87,6 +87,7 @@ function followLog(log) {
   const flush = () => {
     scheduled = false;
     byId("no-lines")?.remove();
+    if (waiting.querySelector(".l.err")) error.hidden = false;
     log.append(waiting);
     let cut = 0;
     while (log.childElementCount > MAX_LINES) { cut += log.firstElementChild.offsetHeight; log.firstElementChild.remove(); }
@@ -139,6 +140,21 @@ function followLog(log) {
   go();
 }
 
+// Leads to the error after the one that the address names, and from the last to the first.
+function stepThroughErrors(link) {
+  link.addEventListener("click", (event) => {
+    const errors = [...byId("log").querySelectorAll(".l.err")];
+    const here = errors.findIndex((row) => "#" + row.id === location.hash);
+    const next = errors[(here + 1) % errors.length];
+    if (!next) return;
+    event.preventDefault();
+    const fold = next.closest("details");
+    if (fold) fold.open = true;
+    location.hash = next.id;
+    link.textContent = errors.length === 1 ? "First error" : "Next error";
+  });
+}
+
 function offerCopy(button) {
   if (!navigator.clipboard) return;
   button.hidden = false;
@@ -182,9 +198,10 @@ function filterAsTyped(filter) {
 }
 
 localTimes(document);
-const log = byId("log"), copy = byId("copy"), filter = byId("filter");
+const log = byId("log"), copy = byId("copy"), error = byId("error"), filter = byId("filter");
 if (log?.dataset.stream && window.EventSource) followLog(log);
 if (copy) offerCopy(copy);
+if (error) stepThroughErrors(error);
 if (filter) {
   // A notice is shown once, not again when the page is loaded anew.
   const address = new URL(location.href);

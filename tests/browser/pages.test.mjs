@@ -122,6 +122,23 @@ for (const [name, leave, options] of [
   });
 }
 
+test("the errors of a log are reached one after the other, and from the last the first", async () => {
+  const job = await sandbox.brokenPlan();
+  const page = await open(`${sandbox.server}/${job}`);
+  const errors = await page.locator("#log .l.err").evaluateAll((rows) => rows.map((row) => "#" + row.id));
+  assert.equal(errors.length, 2);
+  const step = page.locator("#error");
+  for (const wanted of [errors[0], errors[1], errors[0]]) {
+    await step.click();
+    await page.waitForURL((url) => url.hash === wanted);
+  }
+  await close(page);
+  const plain = await open(`${sandbox.server}/${job}`, { javaScriptEnabled: false });
+  await plain.getByRole("link", { name: "First error" }).click();
+  await plain.waitForURL((url) => url.hash === errors[0]);
+  await close(plain);
+});
+
 const filter = (page) => page.getByLabel("Show only what has these words");
 
 test("without JavaScript the pages say the same and do the same", async () => {

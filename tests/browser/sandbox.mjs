@@ -105,6 +105,19 @@ export class Sandbox {
     return { number, running: `/jobs/${job}` };
   }
 
+  // A pull request whose plan has two errors; the path of the log.
+  async brokenPlan() {
+    const content = 'resource "terraform_data" "a" {\n  input = [var.one, var.two]\n}\n';
+    const opened = await this.post(`/${REPO}/new`, {
+      as: "alice", title: "Something broken", branch: "broken", path: "broken/main.tf", content,
+    });
+    const number = Number(/\d+$/.exec(opened)[0]);
+    await this.post(`/${REPO}/pull/${number}/comment`, { as: "alice", body: "atlantis plan -d broken" });
+    await this.said(number, "Reference to undeclared");
+    const page = (await this.text(`${this.server}/pulls/127.0.0.1/${REPO}/${number}`)).replaceAll("&#x2f;", "/");
+    return /jobs\/[0-9a-f]{32}/.exec(page)[0];
+  }
+
   // What the pages under test show; their paths.
   async fill() {
     await this.said(1, "Log and history");

@@ -4,12 +4,17 @@ use super::ansi::{Span, TextStyle};
 use super::{HEAD_LINES, MAX_PAGE_LINES};
 use std::fmt::Write;
 
+/// CSS class of a line that begins an error.
+const ERROR: &str = "err";
+
 /// A rendered log.
 pub(super) struct Rendered {
     /// Safe HTML: the log is escaped.
     pub(super) html: String,
     /// Number of lines of the log.
     pub(super) lines: usize,
+    /// Number of the first line that is shown and begins an error.
+    pub(super) first_error: Option<usize>,
 }
 
 /// Returns the lines of a log. Links and IDs of the stream depend on this count.
@@ -37,17 +42,19 @@ pub(super) fn render(text: &str) -> Rendered {
     let hidden = if all.len() > MAX_PAGE_LINES { HEAD_LINES..HEAD_LINES + (all.len() - MAX_PAGE_LINES) } else { 0..0 };
     let mut html = String::with_capacity(text.len() * 2);
     let mut style = TextStyle::default();
+    let (mut first_error, mut hidden_errors) = (None, 0);
     for (index, line) in all.iter().enumerate() {
         let spans = style.spans(line);
+        let kind = kind(&spans);
         if hidden.contains(&index) {
-            if index == hidden.start {
-                let _ = write!(
-                    html,
-                    "<p class=\"cut\">{} lines are not shown here; the download has them all.</p>",
-                    hidden.len()
-                );
+            hidden_errors += usize::from(kind == ERROR);
+            if index + 1 == hidden.end {
+                put_cut(&mut html, hidden.len(), hidden_errors);
             }
             continue;
+        }
+        if kind == ERROR {
+            first_error.get_or_insert(index + 1);
         }
         if let Some(fold) = &fold
             && index == fold.start
@@ -55,20 +62,30 @@ pub(super) fn render(text: &str) -> Rendered {
         {
             let _ = write!(html, "<details class=\"fold\"><summary>init, {} lines</summary>", fold.len());
         }
-        put_line(&mut html, index + 1, &spans);
+        put_line(&mut html, index + 1, kind, &spans);
         if fold.as_ref().is_some_and(|fold| index + 1 == fold.end && fold.end <= HEAD_LINES) {
             html.push_str("</details>");
         }
     }
-    Rendered { html, lines: all.len() }
+    Rendered { html, lines: all.len(), first_error }
 }
 
-fn put_line(html: &mut String, number: usize, spans: &[Span]) {
+/// Adds the note about lines that are left out.
+fn put_cut(html: &mut String, lines: usize, errors: usize) {
+    let with_errors = match errors {
+        0 => String::new(),
+        1 => ", one with an error,".to_owned(),
+        many => format!(", {many} with an error,"),
+    };
+    let _ =
+        write!(html, "<p class=\"cut\">{lines} lines{with_errors} are not shown here; the download has them all.</p>");
+}
+
+fn put_line(html: &mut String, number: usize, kind: &str, spans: &[Span]) {
     let _ = write!(
         html,
-        "<div class=\"l {}\" id=\"L{number}\"><a class=\"n\" href=\"#L{number}\" data-n=\"{number}\" tabindex=\"-1\" \
-         aria-label=\"line {number}\"></a><span class=\"t\">",
-        kind(spans)
+        "<div class=\"l {kind}\" id=\"L{number}\"><a class=\"n\" href=\"#L{number}\" data-n=\"{number}\" tabindex=\"-1\" \
+         aria-label=\"line {number}\"></a><span class=\"t\">"
     );
     for Span(classes, text) in spans {
         if classes.is_empty() {
@@ -103,7 +120,7 @@ pub(super) fn kind(spans: &[Span]) -> &'static str {
     }
     let text = text.trim_start_matches(['│', '╷', '╵', '|', ' ']);
     if text.starts_with("Error: ") || text.starts_with("Error ") {
-        return "err";
+        return ERROR;
     }
     if text.starts_with("Warning: ") {
         return "warn";
@@ -208,6 +225,20 @@ mod tests {
             assert_eq!(rendered.html.contains(&format!("id=\"L{number}\"")), shown, "{number}");
         }
         assert!(rendered.html.contains(&format!("id=\"L{}\"", MAX_PAGE_LINES + 5)));
+    }
+
+    #[test]
+    fn the_first_error_that_is_shown_is_found_and_hidden_ones_are_counted() {
+        assert_eq!(render("a\n│ Error: b\nError: c\n").first_error, Some(2));
+        assert_eq!(render("a\nb: Error: c\n").first_error, None);
+        let error_in = |lines: &[usize]| {
+            let line = |n| if lines.contains(&n) { "Error: x\n".to_owned() } else { format!("{n}\n") };
+            render(&(1..=MAX_PAGE_LINES + 5).map(line).collect::<String>())
+        };
+        let rendered = error_in(&[HEAD_LINES + 1, HEAD_LINES + 5, HEAD_LINES + 6]);
+        assert_eq!(rendered.first_error, Some(HEAD_LINES + 6));
+        assert!(rendered.html.contains("5 lines, 2 with an error, are not shown here"));
+        assert!(error_in(&[HEAD_LINES + 2]).html.contains("5 lines, one with an error, are not shown here"));
     }
 
     #[test]
