@@ -61,6 +61,10 @@ bench-vault what="all":
 bench-growth what="all":
     cargo bench --bench growth -- {{what}}
 
+# What pages, filters and commits cost with 10,000 pull requests, 100,000 runs and 1,000,000 audit entries. share: a state so many times smaller
+bench-pages share="1":
+    cargo bench --bench pages -- {{share}}
+
 # What jobs at an executor cost against jobs in the server. what: plan, many
 bench-executors what="all":
     cargo bench --bench executors -- {{what}}
