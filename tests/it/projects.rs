@@ -96,6 +96,16 @@ fn projects_and_pull_requests_are_read_page_by_page() {
         for sql in [pulls, statuses] {
             assert_eq!(state.execute(&sql, []).unwrap(), 119);
         }
+        let named = "INSERT INTO project_statuses (pull, dir, workspace, name, state, updated, record)
+            SELECT pull, dir, workspace, 'other', state, updated, record FROM project_statuses WHERE dir = 'dir077'";
+        assert_eq!(state.execute(named, []).unwrap(), 1);
+        // The list has projects that only a status names, and so have they pages.
+        let project = "/projects/127.0.0.1/acme/infra?dir=dir077&workspace=default";
+        let project = shown(ctx, project).await;
+        has(&project, &["No run of it is recorded.", "<dt>Name</dt><dd>other</dd>"]);
+        let audit = "/audit?repository=127.0.0.1%2Facme%2Finfra&project=";
+        assert_eq!(link(&project, "In the audit log as other"), format!("{audit}other"));
+        assert_eq!(link(&project, "In the audit log as dir077/default"), format!("{audit}dir077%2Fdefault"));
         let found = |page: &str, pattern: &str| -> Vec<String> {
             let pattern = regex::Regex::new(pattern).unwrap();
             pattern.captures_iter(page).map(|found| found[1].to_owned()).collect()
@@ -112,7 +122,7 @@ fn projects_and_pull_requests_are_read_page_by_page() {
             assert_eq!(pages.each_ref().map(Vec::len), [50, 50, 20], "{path}");
             assert_eq!(pages.concat().iter().collect::<std::collections::HashSet<_>>().len(), 120, "{path}");
             if path == "/pulls" {
-                has(&third, &["and 117 more"]);
+                has(&third, &["and 118 more"]);
             }
         }
     });

@@ -127,17 +127,21 @@ impl View<'_> {
         )
     }
 
-    /// Returns the names that jobs, locks, owners and findings have for a state of a repository, up to `limit`.
-    pub fn names_of_state(&self, repo: &RepoId, project: &ProjectId, limit: usize) -> Result<Vec<String>> {
+    /// Returns the names that a state of a repository has, up to `limit`, with none among them if it is known without one. It is known from
+    /// what [`View::list_projects`] knows it from.
+    pub fn names_of_state(&self, repo: &RepoId, project: &ProjectId, limit: usize) -> Result<Vec<Option<String>>> {
         self.records(
-            "SELECT json_quote(name) FROM (
-               SELECT json_extract(record, '$.project.name') AS name FROM jobs INDEXED BY jobs_projects
+            "SELECT json_quote(nullif(name, '')) FROM (
+               SELECT coalesce(json_extract(record, '$.project.name'), '') AS name FROM jobs INDEXED BY jobs_projects
                  WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND rtrim(pull, '0123456789') = ?1 || '#'
                    AND json_extract(record, '$.project.dir') = ?4 AND json_extract(record, '$.project.workspace') = ?5
+               UNION SELECT name FROM project_statuses
+                 WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND rtrim(pull, '0123456789') = ?1 || '#'
+                   AND dir = ?4 AND workspace = ?5
                UNION SELECT name FROM locks WHERE host = ?2 AND repo = ?3 AND dir = ?4 AND workspace = ?5
-               UNION SELECT name FROM owners WHERE host = ?2 AND repo = ?3 AND dir = ?4 AND workspace = ?5
+               UNION SELECT name FROM owners WHERE host = ?2 AND repo = ?3 AND dir = ?4 AND dir <> '' AND workspace = ?5
                UNION SELECT name FROM drift WHERE host = ?2 AND repo = ?3 AND dir = ?4 AND workspace = ?5)
-             WHERE name <> '' ORDER BY name LIMIT ?6",
+             ORDER BY name LIMIT ?6",
             params![repo.to_string(), repo.host, repo.full_name(), project.dir, project.workspace, rows(limit)],
         )
     }

@@ -36,7 +36,8 @@ const MAX_NAME: usize = 4096;
 
 /// What the state has of a project, under all its names.
 struct ProjectTraces {
-    names: Vec<String>,
+    /// Its names, with none among them if it is known without one.
+    names: Vec<Option<String>>,
     locks: Vec<(ProjectLock, Option<ProjectStatus>)>,
     owners: Vec<ProjectOwner>,
     line: Vec<WaitingPull>,
@@ -75,10 +76,7 @@ impl ProjectTraces {
 
     /// Returns true if the state has no trace of the project.
     fn is_unknown(&self) -> bool {
-        let of_it = self.owners.iter().all(|owner| owner.project.dir.is_empty());
-        let is_free = self.locks.is_empty() && of_it && self.line.is_empty();
-        let has_run = self.plan.is_some() || self.apply.is_some() || !self.runs.rows.is_empty();
-        is_free && !has_run && self.drift.is_none() && self.names.is_empty()
+        self.names.is_empty() && self.line.is_empty() && self.runs.rows.is_empty()
     }
 }
 
@@ -89,6 +87,13 @@ struct LineRow {
     place: usize,
     because: &'static str,
     since: When,
+}
+
+/// The entries of the audit log that call the project so.
+#[derive(Serialize)]
+struct AuditLink {
+    label: String,
+    address: String,
 }
 
 /// The page.
@@ -109,7 +114,7 @@ struct ProjectPage {
     newer: Option<String>,
     older: Option<String>,
     of_repository: String,
-    audit: String,
+    audit: Vec<AuditLink>,
 }
 
 impl ProjectPage {
@@ -122,13 +127,15 @@ impl ProjectPage {
             format!("{}&{side}={place}", project_address(repo, project))
         };
         let last = |job: &Option<Job>| job.as_ref().map(|job| LastJob::new(job, now));
-        // Entries have the label of the project, which is its name if it has just one.
-        let name = if let [name] = names.as_slice() { Some(name.clone()) } else { None };
-        let audit = AuditQuery::of_project(repo, &ProjectId { name, ..project.clone() });
+        let audit = |name: &Option<String>| {
+            let named = ProjectId { name: name.clone(), ..project.clone() };
+            let address = AuditQuery::of_project(repo, &named).address("audit", None);
+            AuditLink { label: shown(&named.label()), address }
+        };
         ProjectPage {
             repo: shown(&repo.full_name()),
             project: ProjectView::from(project),
-            names: names.iter().map(|name| shown(name)).collect(),
+            names: names.iter().flatten().map(|name| shown(name)).collect(),
             locks: locks
                 .iter()
                 .take(MAX_LISTED)
@@ -153,7 +160,7 @@ impl ProjectPage {
             newer: runs.newer.as_ref().map(address),
             older: runs.older.as_ref().map(address),
             of_repository: filters::address("projects", &[("repository", &repo.to_string())]),
-            audit: audit.address("audit", None),
+            audit: if names.is_empty() { vec![audit(&None)] } else { names.iter().map(audit).collect() },
         }
     }
 }

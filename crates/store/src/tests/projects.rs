@@ -44,15 +44,26 @@ async fn a_project_is_known_from_each_of_its_traces_once() {
         tx.lock_project(&project_lock(repo("github.com", "infra"), project("of-lock"), 1, 0))?;
         tx.put_drift(&drift_on("of-drift", "main", 1))?;
         tx.put_drift(&drift_on("of-drift", "old", 9))?;
+        tx.put_project_status(&pull_id(1), &status("of-status", ProjectState::Planned))?;
+        let named = ProjectId { name: Some("named".into()), ..project("of-status") };
+        let named = ProjectStatus { project: named, ..status("of-status", ProjectState::Planned) };
+        tx.put_project_status(&pull_id(2), &named)?;
         let infra = [repo("github.com", "infra")];
         let found = |words: &str, after: Option<&KnownProject>, limit| {
             tx.list_projects(&infra, &Search::new(words), after, limit)
         };
         let all = found("", None, 9)?;
-        assert_eq!((dirs(&all), &all.next), (vec!["of-drift", "of-job", "of-lock"], &None));
+        assert_eq!((dirs(&all), &all.next), (vec!["of-drift", "of-job", "of-lock", "of-status"], &None));
+        let names = |dir: &str| tx.names_of_state(&infra[0], &project(dir), 9);
+        for dir in dirs(&all) {
+            let named = (dir == "of-status").then(|| Some("named".to_owned()));
+            assert_eq!(names(dir)?, [None].into_iter().chain(named).collect::<Vec<_>>(), "{dir}");
+        }
+        assert_eq!(names("elsewhere")?, []);
+
         assert_eq!(dirs(&found("JOB default", None, 9)?), ["of-job"]);
         let first = found("", None, 2)?;
-        assert_eq!(dirs(&found("", first.next.as_ref(), 2)?), ["of-lock"]);
+        assert_eq!(dirs(&found("", first.next.as_ref(), 2)?), ["of-lock", "of-status"]);
         let (infra, last) = (&infra[0], |dir: &str| tx.latest_drift_on(&infra[0], &project(dir)));
         assert_eq!(last("of-drift")?.map(|drift| drift.branch), Some("old".to_owned()), "the latest check counts");
         assert_eq!(last("of-job")?, None);
