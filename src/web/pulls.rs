@@ -23,8 +23,11 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum number of listed projects, locks, owned projects and waits, each.
-const MAX_LISTED: usize = 200;
+/// Maximum number of listed projects, locks, owned projects and waits, each, so that a page with all of them stays below 100 kB.
+const MAX_LISTED: usize = 40;
+
+/// Maximum number of policy checks of which missing approvals are looked for.
+const MAX_CHECKS: usize = 200;
 
 /// Number of listed runs.
 const RUNS: usize = 20;
@@ -184,6 +187,8 @@ struct PullPage {
     more_waits: usize,
     missing: Vec<MissingApproval>,
     more_missing: usize,
+    /// Number of policy checks that are not looked at.
+    unchecked: usize,
     runs: Vec<RunRow>,
     /// Filter of the list with all runs of it.
     all_runs: String,
@@ -242,12 +247,12 @@ impl WaitRow {
 }
 
 /// Returns the approvals that the policy checks of a pull request lack. How many a set needs is in the result of its last check, if one of
-/// the latest runs has it.
-fn missing_approvals(records: &PullRecords) -> anyhow::Result<Vec<MissingApproval>> {
-    let runs = records.runs.iter().map(|listed| RunOutcome::all(&listed.run, MAX_RESULTS));
+/// its latest runs has it.
+fn missing_approvals(checks: &[PolicyCheckRecord], runs: &[ListedRun]) -> anyhow::Result<Vec<MissingApproval>> {
+    let runs = runs.iter().map(|listed| RunOutcome::all(&listed.run, MAX_RESULTS));
     let runs: Vec<Vec<RunOutcome>> = runs.collect::<Result<_, _>>()?;
     let mut missing = Vec::new();
-    for check in records.checks.iter().take(MAX_LISTED) {
+    for check in checks.iter().take(MAX_CHECKS) {
         let is_of = |outcome: &&RunOutcome| {
             !outcome.policy_sets.is_empty() && outcome.project().as_ref() == Some(&check.project)
         };
@@ -286,6 +291,7 @@ impl PullPage {
             Some(PullState::Closed) => StatusMark::new("closed", "quiet"),
             None => StatusMark::new("no longer recorded", "quiet"),
         };
+        let missing = missing_approvals(&records.checks, &records.runs)?;
         Ok(PullPage {
             pull: PullView::find(id, pull.as_ref()),
             state,
@@ -306,9 +312,10 @@ impl PullPage {
             owners: records.owners.iter().map(|owner| OwnerRow::new(owner, executable, &facts)).collect(),
             more_held: records.more_held,
             more_waits: records.more_waits,
-            more_missing: records.checks.len().saturating_sub(MAX_LISTED),
+            more_missing: missing.len().saturating_sub(MAX_LISTED),
+            unchecked: records.checks.len().saturating_sub(MAX_CHECKS),
             waits: records.waits.iter().map(|wait| WaitRow::new(wait, now)).collect(),
-            missing: missing_approvals(records)?,
+            missing: missing.into_iter().take(MAX_LISTED).collect(),
             runs: records.runs.iter().map(|listed| RunRow::new(listed, now)).collect(),
             all_runs: RunQuery::of_pull(id).address(RunCursor::Newest),
             audit: AuditQuery::of_pull(id).address("audit", None),

@@ -1,5 +1,6 @@
 //! Policy checks: engines and their input, the effects of a failed check, and approvals of it.
 
+use crate::runs_pages::{has, lacks, shown};
 use crate::support::*;
 use tidelock_forge::Pull;
 
@@ -73,6 +74,7 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
             page.split_once("Missing approvals").map(|(_, rest)| rest.contains("0 of 1 approvals"))
         };
         assert_eq!(missing().await, Some(true));
+        has(&shown(ctx, "/pulls").await, &["policies not passed in 1 project"]);
         let said = ctx.say_as("mallory", &pull, "atlantis approve_policies").await;
         said.is("approve_policies", "failure").because("not_permitted");
         said.has("mallory is not a policy owner of `gate`: its owners are Olga");
@@ -82,6 +84,7 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
         said.is("approve_policies", "success").has("approved by olga").has("`atlantis apply -d .`");
         assert_eq!(sets(&said), [("gate".into(), false, 1, 1)]);
         assert_eq!(missing().await, None);
+        lacks(&shown(ctx, "/pulls").await, &["policies not passed"]);
         ctx.status(&pull, "atlantis/policy_check", "success", "1/1 projects have passed or are approved").await;
         // The approval is durable.
         ctx.server.restart().await;

@@ -1,6 +1,6 @@
 //! The list of open pull requests.
 
-use super::{WaitRow, waits_of};
+use super::{RUNS, WaitRow, missing_approvals, waits_of};
 use crate::domain::RepoId;
 use crate::store::{ListedPull, View};
 use crate::web::Site;
@@ -58,7 +58,7 @@ struct OpenPullRow {
     row: PullRow,
     waits: Vec<WaitRow>,
     more_waits: usize,
-    /// Number of projects with a policy set that has not passed.
+    /// Number of projects with a policy set that has neither passed nor been approved.
     unmet_policies: usize,
 }
 
@@ -87,12 +87,14 @@ impl PullList {
         for listed in &listed {
             let id = &listed.pull.id;
             let (waits, more) = waits_of(view, id, MAX_NAMED)?;
-            let checks = view.policy_checks(id)?;
+            let mut checks = view.policy_checks(id)?;
+            checks.retain(|check| check.sets.iter().any(|set| !set.passed));
+            let runs = if checks.is_empty() { Vec::new() } else { view.runs_of_pull(id, RUNS)? };
             rows.push(OpenPullRow {
                 row: PullRow::new(listed, MAX_NAMED, &facts),
                 waits: waits.iter().map(|wait| WaitRow::new(wait, now)).collect(),
                 more_waits: more,
-                unmet_policies: checks.iter().filter(|check| check.sets.iter().any(|set| !set.passed)).count(),
+                unmet_policies: missing_approvals(&checks, &runs)?.len(),
             });
         }
         Ok(PullList {
