@@ -16,8 +16,9 @@ pub const TARGET: &str = "tidelock::audit";
 /// Maximum number of entries that one query looks at.
 const MAX_LOOKED: usize = 5_000;
 
-/// Maximum number of actions, and of results, that a form suggests.
+/// Maximum number of actions, and of results, that a form suggests; the results are those of so many of the latest entries.
 const MAX_SUGGESTED: usize = 100;
+const MAX_LATEST: usize = 1_000;
 
 /// Maximum number of people, of the audit log and of runs each, among whom a search looks.
 const MAX_PEOPLE: usize = 2_000;
@@ -30,12 +31,6 @@ const WHO: (&str, &str) = ("audit_who", "lower(json_extract(record, '$.who'))");
 const ACT: (&str, &str) = ("audit_act", "json_extract(record, '$.act')");
 const PULL: (&str, &str) = ("audit_pull", "json_extract(record, '$.pull.number')");
 const PROJECT: (&str, &str) = ("audit_project", "json_extract(record, '$.project')");
-const REQUEST: (&str, &str) = ("audit_request", "json_extract(record, '$.request')");
-const RESULT: (&str, &str) = (
-    "audit_result",
-    "substr(json_extract(record, '$.result'), 1,
-       instr(replace(replace(json_extract(record, '$.result'), ';', ':'), ',', ':') || ':', ':') - 1)",
-);
 const REPO: (&str, &str) = (
     "audit_repo",
     "CASE WHEN json_extract(record, '$.pull') IS NOT NULL THEN json_extract(record, '$.pull.repo.host') || '/' ||
@@ -45,6 +40,11 @@ const REPO: (&str, &str) = (
          length(json_extract(record, '$.subject')) - length(json_extract(record, '$.project')) - 8 -
          length(json_extract(record, '$.commit'))) END",
 );
+
+/// The filters without an index, as expressions.
+const REQUEST: &str = "json_extract(record, '$.request')";
+const RESULT: &str = "substr(json_extract(record, '$.result'), 1,
+    instr(replace(replace(json_extract(record, '$.result'), ';', ':'), ',', ':') || ':', ':') - 1)";
 
 /// Conditions that a listed entry must all meet.
 #[derive(Debug, Clone, Default)]
@@ -114,15 +114,7 @@ impl AuditFilter {
         };
         let number = self.number.and_then(|number| i64::try_from(number).ok()).map(Value::Integer);
         let who = self.who.as_ref().map(|who| Value::Text(who.to_ascii_lowercase()));
-        let given = [
-            (PULL, number),
-            (PROJECT, text(&self.project)),
-            (REQUEST, text(&self.request)),
-            (WHO, who),
-            (ACT, text(&self.act)),
-            (RESULT, text(&self.result)),
-            (REPO, repo),
-        ];
+        let given = [(PULL, number), (PROJECT, text(&self.project)), (WHO, who), (ACT, text(&self.act)), (REPO, repo)];
         given.into_iter().filter_map(|((index, of), value)| Some((index, of, value?))).collect()
     }
 
@@ -153,7 +145,9 @@ impl AuditFilter {
     /// Returns the SQL condition of all filters on a record, and its values.
     fn condition(&self) -> (String, Vec<Value>) {
         let (mut parts, mut values) = (vec!["1".to_owned()], Vec::new());
-        for (_, of, value) in self.indexed() {
+        let unindexed = [(REQUEST, &self.request), (RESULT, &self.result)];
+        let unindexed = unindexed.into_iter().filter_map(|(of, text)| Some((of, Value::Text(text.clone()?))));
+        for (of, value) in self.indexed().into_iter().map(|(_, of, value)| (of, value)).chain(unindexed) {
             parts.push(format!("{of} = ?"));
             values.push(value);
         }
@@ -262,10 +256,15 @@ impl View<'_> {
         Ok(end.optional()?)
     }
 
-    /// Returns the actions, and the results, that entries have, up to a bounded number of each.
+    /// Returns the actions that entries have, and the results that the latest ones have, up to a bounded number of each.
     pub fn audit_words(&self) -> Result<(Vec<String>, Vec<String>)> {
-        let words = |of| self.values_of("audit", of, MAX_SUGGESTED);
-        Ok((words(ACT)?, words(RESULT)?))
+        let sql = format!(
+            "SELECT DISTINCT {RESULT} AS result FROM (SELECT record FROM audit ORDER BY at DESC, seq DESC LIMIT {MAX_LATEST})
+             WHERE length(result) BETWEEN 1 AND {MAX_WORD} ORDER BY result LIMIT {MAX_SUGGESTED}"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let results = statement.query_map([], |row| row.get(0))?;
+        Ok((self.values_of("audit", ACT, MAX_SUGGESTED)?, results.collect::<rusqlite::Result<_>>()?))
     }
 
     /// Returns the people who have asked for runs or are in the audit log, in small letters, up to a bounded number.

@@ -77,13 +77,18 @@ impl AuditQuery {
         AuditQuery { pull: pull_number, ..AuditQuery::of_repo(&pull.repo) }
     }
 
-    /// Returns the query for the entries of a run: those with its cause, else those of its pull request since it began.
+    /// Returns the query for the entries of a run: those of a drift run, which have its id and are looked for since it began; those with its
+    /// cause; else those of its pull request since it began.
     pub(in crate::web) fn of_run(run: &Run) -> AuditQuery {
+        let from = (run.started.to_string(), Some(run.started));
+        if run.pull.is_branch() {
+            return AuditQuery { request: run.id.to_string(), from, ..AuditQuery::of_repo(&run.pull.repo) };
+        }
         let of_pull = AuditQuery::of_pull(&run.pull);
         if run.cause != Cause::None {
             return AuditQuery { request: run.cause.to_string(), ..of_pull };
         }
-        AuditQuery { from: (run.started.to_string(), Some(run.started)), person: run.user.to_string(), ..of_pull }
+        AuditQuery { from, person: run.user.to_string(), ..of_pull }
     }
 
     /// Returns the query for the entries of a project.
@@ -138,6 +143,7 @@ impl AuditQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::command::{CommandName, Trigger};
 
     #[test]
     fn an_address_is_parsed_and_written_again() {
@@ -151,6 +157,32 @@ mod tests {
         assert_eq!(zoned.from.1.unwrap().to_string(), "2026-11-28T04:41:07Z");
         let empty = AuditQuery::parse("person=&pull=&from=+").unwrap();
         assert_eq!((empty.has_filter(), empty.address("audit.csv", None)), (false, "audit.csv".to_owned()));
+    }
+
+    #[test]
+    fn the_entries_of_a_drift_run_have_its_id() {
+        let run = Run {
+            id: "f".repeat(32).into(),
+            pull: PullId::of_branches(RepoId { host: "h".into(), owner: "o".into(), name: "r".into() }),
+            command: CommandName::Apply,
+            typed: String::new(),
+            trigger: Trigger::Drift,
+            user: "api".into(),
+            head: "a".repeat(40).into(),
+            cause: Cause::None,
+            everything: false,
+            received: None,
+            started: Timestamp::UNIX_EPOCH,
+            finished: None,
+            answered: false,
+            end: None,
+            fault: None,
+            results: Vec::new(),
+            automerge: None,
+        };
+        let address = AuditQuery::of_run(&run).address("audit", None);
+        let from = "1970-01-01T00%3A00%3A00Z";
+        assert_eq!(address, format!("audit?repository=h%2Fo%2Fr&request={}&from={from}", run.id));
     }
 
     #[test]

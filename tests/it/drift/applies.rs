@@ -1,6 +1,7 @@
 //! `/api/drift/remediate` with the action `apply`: corrected drift, refusals, and the comments and records about it.
 
 use super::*;
+use crate::runs_pages::{has, link, shown};
 use tidelock_forge::Pull;
 
 const APPLY: &str = "--enable-drift-remediation";
@@ -69,6 +70,11 @@ fn what_was_changed_by_hand_is_put_right_by_the_plan_that_was_made() {
         );
         assert!(net["apply_job_url"] != net["job_url"] && net["apply_job_url"] != "", "{net:#}");
         assert_eq!(found(&drift_status(ctx, "&path=net").await), ["net: same"]);
+        let run = shown(ctx, &format!("/runs/{}", data["id"].as_str().unwrap())).await;
+        has(
+            &shown(ctx, &link(&run, "In the audit log")).await,
+            &["drift apply", "net/default of 127.0.0.1/acme/infra"],
+        );
         assert!(ctx.locks().await.is_empty());
         ctx.server.kill().await;
         ctx.server.start().await;

@@ -355,3 +355,10 @@ CREATE TABLE drift_checks (
   UNIQUE (host, repo)
 );
 ";
+
+/// Drops two indexes of the audit log, which made a commit of an entry slower with each million entries: results are few and common, and what asked for an entry is
+/// looked for with its pull request or its time.
+pub(super) const FORMAT_13: &str = "
+DROP INDEX audit_request;
+DROP INDEX audit_result;
+";

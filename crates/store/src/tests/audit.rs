@@ -155,8 +155,17 @@ fn a_search_that_finds_little_ends_and_goes_on_from_there() {
     // The filter with the fewest entries is walked, so the rare ones are complete.
     let rare = view.list_audit(&of("rare", "failed"), None, 9).unwrap();
     assert_eq!((subjects(&rare), rare.older, rare.looked), (vec!["entry 15000"], None, None));
+    // No index has results and requests.
     let failed = view.list_audit(&of("alice", "failed"), None, 9).unwrap();
-    assert_eq!((subjects(&failed), failed.older, failed.looked), (vec!["entry 10000", "entry 5000"], None, None));
+    assert_eq!((subjects(&failed), failed.looked), (vec!["entry 10000"], Some(5_000)));
+    let failed = view.list_audit(&of("alice", "failed"), failed.older, 9).unwrap();
+    assert_eq!((subjects(&failed), failed.looked), (vec!["entry 5000"], Some(5_000)));
+    let of_request = AuditFilter { request: Some("request 7".into()), ..AuditFilter::default() };
+    let newest = view.list_audit(&of_request, None, 9).unwrap();
+    assert_eq!((newest.rows.len(), newest.looked), (0, Some(5_000)));
+    let until = Timestamp::from_microsecond(100).ok();
+    let found = view.list_audit(&AuditFilter { until, ..of_request }, None, 9).unwrap();
+    assert_eq!((subjects(&found), found.older, found.looked), (vec!["entry 7"], None, None));
     let several = ["infra", "none"].map(|name| repo("github.com", name)).into();
     let common = AuditFilter { repos: several, until: Some(at(1)), ..of("alice", "applied") };
     let first = view.list_audit(&common, None, 9).unwrap();
