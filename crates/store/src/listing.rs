@@ -16,6 +16,9 @@ const MAX_WORDS: usize = 8;
 /// Longest word of a search, in characters.
 const MAX_WORD: usize = 100;
 
+/// Maximum number of finished jobs, the newest ones, among which a search looks.
+const MAX_SEARCHED: usize = 3_000;
+
 /// All project states, for the words under which a search finds them.
 const STATES: [ProjectState; 10] = [
     ProjectState::PlanErrored,
@@ -104,7 +107,7 @@ struct ListQuery {
     /// Table with its alias, and joins.
     from: String,
     /// Condition of the listed rows.
-    wanted: &'static str,
+    wanted: String,
     /// SQL expression of the text that is searched.
     text: String,
     order: String,
@@ -116,7 +119,7 @@ impl View<'_> {
     pub fn list_pulls(&self, window: &Window) -> Result<Found<ListedPull>> {
         let list = ListQuery {
             from: "pulls p".into(),
-            wanted: LISTED_PULLS,
+            wanted: LISTED_PULLS.into(),
             text: format!(
                 "p.pull || ' ' || json_extract(p.record, '$.title') || ' ' || json_extract(p.record, '$.author') || ' ' ||
                  json_extract(p.record, '$.head.branch') || ' ' || iif(json_extract(p.record, '$.draft'), 'draft ', '') ||
@@ -137,7 +140,7 @@ impl View<'_> {
     pub fn list_locks(&self, window: &Window) -> Result<Found<(ProjectLock, Option<ProjectStatus>)>> {
         let list = ListQuery {
             from: "locks l".into(),
-            wanted: "1",
+            wanted: "1".into(),
             text: format!(
                 "l.pull || ' ' || l.dir || '/' || l.workspace || ' ' || l.name || ' ' || json_extract(l.record, '$.holder.title')
                  || ' ' || json_extract(l.record, '$.holder.user') || ' ' ||
@@ -157,7 +160,7 @@ impl View<'_> {
     pub fn list_owners(&self, window: &Window) -> Result<Found<ProjectOwner>> {
         let list = ListQuery {
             from: "owners o".into(),
-            wanted: "1",
+            wanted: "1".into(),
             text: "o.pull || ' ' || o.dir || '/' || o.workspace || ' ' || o.name || ' ' || replace(o.state, '_', ' ') || ' ' ||
                    json_extract(o.record, '$.holder.title') || ' ' || json_extract(o.record, '$.holder.user')"
                 .into(),
@@ -166,11 +169,18 @@ impl View<'_> {
         self.list(&list, window)
     }
 
-    /// Lists finished jobs, newest first, each with its pull request.
+    /// Lists finished jobs, newest first, each with its pull request. A search looks at a bounded number of them, which is then that of all.
     pub fn list_ended_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
+        let mut wanted = "j.state <> 'running'".to_owned();
+        if !window.search.words.is_empty() {
+            wanted += &format!(
+                " AND j.seq >= coalesce((SELECT seq FROM jobs WHERE state <> 'running' ORDER BY seq DESC LIMIT 1 OFFSET {}), 0)",
+                MAX_SEARCHED - 1
+            );
+        }
         let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
-            wanted: "j.state <> 'running'",
+            wanted,
             text: format!("{JOB_TEXT} || ' ' || j.state || ' ' || json_extract(j.record, '$.summary')"),
             order: "j.seq DESC".into(),
         };
@@ -181,7 +191,7 @@ impl View<'_> {
     pub fn list_running_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
         let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
-            wanted: "j.state = 'running'",
+            wanted: "j.state = 'running'".into(),
             text: format!("{JOB_TEXT} || ' running'"),
             order: "j.seq".into(),
         };

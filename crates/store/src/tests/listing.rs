@@ -123,6 +123,26 @@ async fn locks_and_jobs_are_searched_and_paged_too() {
 }
 
 #[tokio::test]
+async fn a_search_looks_at_the_newest_jobs_alone() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_job(&Job { summary: "7 to add".into(), ..job("first", JobState::Succeeded) })?;
+            tx.put_job(&Job { summary: "7 to add".into(), ..job("second", JobState::Succeeded) })?;
+            let fill = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 2999)
+                INSERT INTO jobs (id, run, pull, state, started, record) SELECT n, run, pull, state, started, ?1 FROM n, jobs WHERE id = 'first'";
+            assert_eq!(tx.execute(fill, [json(&job("later", JobState::Succeeded))?])?, 2_999);
+            let found = tx.list_ended_jobs(&window("7 add", 0, 9))?;
+            let ids: Vec<_> = found.rows.iter().map(|(job, _)| job.id.as_str()).collect();
+            assert_eq!((ids, found.fitting, found.all), (vec!["second"], 1, 3_000));
+            assert_eq!(tx.list_ended_jobs(&window("", 0, 1))?.all, 3_001);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
 async fn a_project_that_waits_names_the_lock_that_it_waits_for() {
     let (_dir, store) = open();
     store
