@@ -173,9 +173,9 @@ impl AuditPage {
     }
 }
 
-impl From<&AuditEntry> for ExportedEntry {
-    fn from(entry: &AuditEntry) -> ExportedEntry {
-        let AuditEntry { at, who, act, subject, result, why, pull, project, commit, plan, request } = entry.clone();
+impl From<AuditEntry> for ExportedEntry {
+    fn from(entry: AuditEntry) -> ExportedEntry {
+        let AuditEntry { at, who, act, subject, result, why, pull, project, commit, plan, request } = entry;
         ExportedEntry {
             at: at.to_string(),
             who,
@@ -269,13 +269,15 @@ fn with_next(mut response: Response, next: Option<&String>) -> Response {
 async fn csv_export(State(site): State<Arc<Site>>, uri: Uri) -> Result<Response, HttpProblem> {
     let (query, log) = load(&site, &uri, MAX_EXPORTED).await?;
     let next = log.found.older.map(|older| query.address("audit.csv", Some(older)));
-    let mut lines = vec![COLUMNS.join(",")];
-    lines.extend(log.found.rows.iter().map(|entry| ExportedEntry::from(entry).line()));
+    let mut csv = COLUMNS.join(",") + "\r\n";
+    for entry in log.found.rows {
+        csv += &(ExportedEntry::from(entry).line() + "\r\n");
+    }
     if let Some(next) = &next {
         // Whoever only has the file must see that it is not all.
-        lines.push(cell(&format!("These are not all entries. The next ones are at {next}")));
+        csv += &(cell(&format!("These are not all entries. The next ones are at {next}")) + "\r\n");
     }
-    let mut response = typed("text/csv; charset=utf-8", lines.join("\r\n") + "\r\n");
+    let mut response = typed("text/csv; charset=utf-8", csv);
     let name = "attachment; filename=\"tidelock-audit.csv\"";
     response.headers_mut().insert(header::CONTENT_DISPOSITION, header_value(name));
     Ok(with_next(response, next.as_ref()))
@@ -285,7 +287,7 @@ async fn csv_export(State(site): State<Arc<Site>>, uri: Uri) -> Result<Response,
 async fn json_export(State(site): State<Arc<Site>>, uri: Uri) -> Result<Response, HttpProblem> {
     let (query, log) = load(&site, &uri, MAX_EXPORTED).await?;
     let next = log.found.older.map(|older| query.address("audit.json", Some(older)));
-    let entries = log.found.rows.iter().map(ExportedEntry::from).collect();
+    let entries = log.found.rows.into_iter().map(ExportedEntry::from).collect();
     let response = axum::Json(AuditExport { entries, next: next.clone() }).into_response();
     Ok(with_next(response, next.as_ref()))
 }
@@ -315,14 +317,14 @@ mod tests {
     #[test]
     fn the_forms_for_programs_have_the_same_fields_in_the_same_order() {
         let entry = AuditEntry { who: "=cmd".into(), plan: Some("ab".into()), ..AuditEntry::default() };
-        let json = serde_json::to_value(ExportedEntry::from(&entry)).unwrap();
+        let json = serde_json::to_value(ExportedEntry::from(entry.clone())).unwrap();
         let mut names: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
         let mut columns = COLUMNS.to_vec();
         names.sort_unstable();
         columns.sort_unstable();
         assert_eq!(columns, names);
         assert_eq!(
-            ExportedEntry::from(&entry).line(),
+            ExportedEntry::from(entry).line(),
             r#""1970-01-01T00:00:00Z","'=cmd","","","","","","","","","ab","""#
         );
     }
