@@ -26,8 +26,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("inputs", &["domain", "config"]),
     ("schedule", &["domain", "config", "inputs"]),
     ("wording", &["domain"]),
-    ("render", &["domain", "wording"]),
-    ("terraform", &["domain", "process", "retry"]),
+    ("plan_text", &["domain"]),
+    ("render", &["domain", "plan_text", "wording"]),
+    ("terraform", &["domain", "plan_text", "process", "retry"]),
     ("checkout", &["domain", "inputs", "platform", "process"]),
     ("policy", &["checkout"]),
     ("runner", &["domain", "config", "inputs", "schedule", "terraform", "checkout", "platform", "policy", "process"]),
@@ -92,7 +93,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("server_status", &["dispatch", "store", "vault"]),
-    ("web", &["domain", "webhook", "store", "dispatch", "meters", "server_status", "vault", "wake"]),
+    ("web", &["domain", "webhook", "plan_text", "store", "dispatch", "meters", "server_status", "vault", "wake"]),
 ];
 /// Files that may start child processes.
 const MAY_SPAWN: &[&str] = &[

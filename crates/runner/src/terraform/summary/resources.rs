@@ -4,76 +4,30 @@ use super::pattern;
 use regex::Regex;
 use std::sync::LazyLock;
 use tidelock_core::domain::outcome::{ResourceAction, ResourceChange};
+use tidelock_core::plan_text::{PlanLine, PlanText, ValueMark};
 
 /// Most attributes that are listed for one resource.
 const MOST_ATTRIBUTES: usize = 20;
 /// Column of the names of a resource's own attributes. Names at deeper levels stand further right.
 const NAME_COLUMN: usize = 8;
-/// Terraform's remark after an attribute that forces a replacement.
-const FORCES: &str = "# forces replacement";
 
-// One space for a forgotten resource, two otherwise; values are indented deeper.
-pattern!(
-    HEADING,
-    r"^ {1,2}# (\S.*?)(?: \(deposed object \w+\))? (will be|must be|is tainted|has moved to|will no longer be|was) ?(.*)$"
-);
-pattern!(BEGINS, r"^(?:Terraform|OpenTofu) (?:will perform|planned) the following actions");
 pattern!(ATTRIBUTE, r#"^( +)(?:[-+~]|-/\+|\+/-)? +("[^"]*"|[\w.-]+) *(?:=|\{)"#);
 
 /// Returns the resources in the order of the text: `# addr will be created` and the like, with the attributes that change or force
-/// replacement.
+/// replacement. Leaves out what has no action that is known, such as a deferred change.
 pub fn plan_resources(text: &str) -> Vec<ResourceChange> {
-    let (Some(begins), Some(heading)) = (&*BEGINS, &*HEADING) else { return Vec::new() };
-    let mut resources: Vec<ResourceChange> = Vec::new();
-    let mut block: Option<Block> = None;
-    let mut inside = false;
-    for line in text.lines() {
-        if begins.is_match(line) {
-            inside = true;
-        } else if line.starts_with("Plan: ") {
-            inside = false;
+    let plan = PlanText::read(text);
+    let resources = plan.changes().filter_map(|(section, change)| {
+        let action = change.action?;
+        let mut attributes = Vec::new();
+        if matches!(action, ResourceAction::Replace | ResourceAction::Update) {
+            let mut block = Block::default();
+            section.lines().take_while(|line| line.text.trim_end() != "    }").for_each(|line| block.line(&line));
+            attributes = block.attributes(action);
         }
-        if !inside {
-            continue;
-        }
-        if let Some((action, address)) = heading.captures(line).and_then(|found| change(&found)) {
-            resources.push(ResourceChange { action, address, attributes: Vec::new() });
-            block = Some(Block::default());
-        } else if let (Some(open), Some(resource)) = (&mut block, resources.last_mut()) {
-            if line.starts_with("    }") && line.trim() == "}" {
-                if matches!(resource.action, ResourceAction::Replace | ResourceAction::Update) {
-                    resource.attributes = std::mem::take(open).attributes(resource.action);
-                }
-                block = None;
-            } else {
-                open.line(line);
-            }
-        }
-    }
-    resources
-}
-
-/// Returns the action and address of a heading; `None` for others, such as a deferred change.
-fn change(found: &regex::Captures<'_>) -> Option<(ResourceAction, String)> {
-    let (address, verb, rest) = (found.get(1)?.as_str(), found.get(2)?.as_str(), found.get(3)?.as_str());
-    let action = match verb {
-        "has moved to" => return Some((ResourceAction::Move, rest.to_owned())),
-        "must be" if rest.starts_with("replaced") => ResourceAction::Replace,
-        "is tainted" => ResourceAction::Replace,
-        "will no longer be" if rest.starts_with("managed by") => ResourceAction::Forget,
-        "will be" => match rest.split([' ', ',']).next()? {
-            "created" => ResourceAction::Create,
-            "updated" => ResourceAction::Update,
-            "destroyed" => ResourceAction::Destroy,
-            "replaced" => ResourceAction::Replace,
-            "read" => ResourceAction::Read,
-            "imported" => ResourceAction::Import,
-            "removed" if rest.contains("but will not be destroyed") => ResourceAction::Forget,
-            _ => return None,
-        },
-        _ => return None,
-    };
-    Some((action, address.to_owned()))
+        Some(ResourceChange { action, address: change.address.to_owned(), attributes })
+    });
+    resources.collect()
 }
 
 /// Attributes of one resource, collected as its lines are read.
@@ -84,35 +38,29 @@ struct Block {
     forcing: Vec<String>,
     /// Changed attributes; true if the new value is unknown.
     changed: Vec<(String, bool)>,
-    heredoc: bool,
 }
 
 impl Block {
-    fn line(&mut self, line: &str) {
-        let text = line.trim();
-        if self.heredoc {
-            self.heredoc = !text.starts_with("EOT");
+    fn line(&mut self, line: &PlanLine<'_>) {
+        if line.is_value {
             return;
         }
-        self.heredoc = text.ends_with("<<-EOT");
-        let unknown = line.contains("(known after apply)");
-        if text.starts_with(['}', ']', ')']) {
-            let column = line.len() - line.trim_start().len();
-            self.path.retain(|(name, _)| *name <= column);
-            if column == NAME_COLUMN && unknown {
+        let unknown = line.has(ValueMark::Unknown);
+        if line.text[line.column..].starts_with(['}', ']', ')']) {
+            self.path.retain(|(name, _)| *name <= line.column);
+            if line.column == NAME_COLUMN && unknown {
                 self.changed.last_mut().into_iter().for_each(|last| last.1 = true);
             }
-        } else if let Some(found) = ATTRIBUTE.as_ref().and_then(|regex| regex.captures(line))
+        } else if let Some(found) = ATTRIBUTE.as_ref().and_then(|regex| regex.captures(line.text))
             && let Some(name) = found.get(2)
         {
             self.path.retain(|(column, _)| *column < name.start());
             self.path.push((name.start(), name.as_str().trim_matches('"').to_owned()));
-            let marked = line[..name.start()].contains(['+', '-', '~']);
-            if name.start() == NAME_COLUMN && marked {
+            if name.start() == NAME_COLUMN && line.sign.is_some() {
                 self.changed.push((name.as_str().trim_matches('"').to_owned(), unknown));
             }
         }
-        if text.ends_with(FORCES) {
+        if line.has(ValueMark::ForcesReplacement) {
             let path: Vec<&str> = self.path.iter().map(|(_, name)| name.as_str()).collect();
             self.forcing.push(path.join("."));
         }
