@@ -186,6 +186,7 @@ fn every_route_has_its_decision_in_one_table() {
     People   POST /freezes/lift
     People   GET /runs
     People   GET /runs/{id}
+    People   GET /runs/{id}/plan
     People   GET /pulls
     People   GET /pulls/{*pull}
     People   GET /audit

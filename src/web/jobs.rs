@@ -7,6 +7,7 @@ mod stream;
 use super::answer::{HttpProblem, Visit, typed};
 use super::dashboard::JobRow;
 use super::pages::web_address;
+use super::runs::{is_plan, plan_address};
 use super::{Site, header_value};
 use crate::domain::state::{Job, JobState};
 use crate::domain::{CommitAddress, JobId, PullRequest};
@@ -21,6 +22,7 @@ use minijinja::Value;
 use serde::Serialize;
 use std::sync::Arc;
 
+pub(super) use log::{plain as plain_log, put_text};
 #[cfg(test)]
 pub(super) use stream::log_events;
 pub(super) use stream::{MAX_STREAMS, stream};
@@ -37,6 +39,8 @@ pub(super) struct JobPage {
     commit: String,
     /// Address of the commit's page on the host, if there is one.
     commit_address: Option<String>,
+    /// Page of what its plan changes, relative to `/`.
+    plan: Option<String>,
     /// Number of lines so far; the stream continues from there.
     lines: usize,
     /// Number of the first line with an error.
@@ -64,6 +68,7 @@ impl JobPage {
             commit_address: commits
                 .and_then(|commits| commits.url_of(&job.pull.repo, &job.head))
                 .map(|page| web_address(&page).to_owned()),
+            plan: job.project.as_ref().filter(|_| is_plan(job)).map(|project| plan_address(&job.run, project)),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,
             first_error: rendered.first_error,

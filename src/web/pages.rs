@@ -19,7 +19,7 @@ use url::form_urlencoded;
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const TEMPLATES: [(&str, &str); 16] = [
+const TEMPLATES: [(&str, &str); 17] = [
     ("audit.html", include_str!("../../templates/pages/audit.html")),
     ("base.html", include_str!("../../templates/pages/base.html")),
     ("dashboard.html", include_str!("../../templates/pages/dashboard.html")),
@@ -28,6 +28,7 @@ const TEMPLATES: [(&str, &str); 16] = [
     ("job.html", include_str!("../../templates/pages/job.html")),
     ("lock.html", include_str!("../../templates/pages/lock.html")),
     ("parts.html", include_str!("../../templates/pages/parts.html")),
+    ("plan.html", include_str!("../../templates/pages/plan.html")),
     ("project.html", include_str!("../../templates/pages/project.html")),
     ("projects.html", include_str!("../../templates/pages/projects.html")),
     ("problem.html", include_str!("../../templates/pages/problem.html")),

@@ -1,5 +1,6 @@
 //! `/runs`: the list of runs with its filters. `/runs/{id}`: one run with its results and jobs.
 
+mod plan;
 mod query;
 mod results;
 
@@ -19,6 +20,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{Method, Uri};
 use jiff::Timestamp;
+pub(super) use plan::{is_plan, plan_address};
 pub(super) use query::{RunQuery, parse_run_cursor, run_cursor};
 pub(super) use results::{MarkedPolicySet, RunOutcome};
 use results::{ResultRow, labels};
@@ -38,6 +40,16 @@ const MAX_NAMED: usize = 3;
 pub(super) fn routes() -> Vec<Route> {
     use Who::People;
     let run = about("The page of a run, with its results and jobs.").part("id", "The run's id.").problems(&[404]);
+    let plan = about("What the plans of a run change.").part("id", "The run's id.");
+    let plan = plan
+        .optional_query(
+            "action",
+            "destroy, replace, update, create, import, move, forget, read or other; several times for several.",
+        )
+        .optional_query("address", "Part of the address of a resource.")
+        .optional_query("project", "Name of a project, or directory/workspace.")
+        .optional_query("from", "Number of resources before the page.")
+        .problems(&[400, 404]);
     let runs = about("The list of runs, newest first.")
         .optional_query("repository", "owner/name, or host/owner/name.")
         .optional_query("pull", "Number of the pull request, or drift.")
@@ -57,6 +69,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         route(Method::GET, "/runs", People, list, runs.page()),
         route(Method::GET, "/runs/{id}", People, page, run.page()),
+        route(Method::GET, "/runs/{id}/plan", People, plan::page, plan.page()),
         route(Method::GET, "/pulls", People, pulls::list, pulls.page()),
         route(Method::GET, "/pulls/{*pull}", People, pulls::page, pull.page()),
     ]
@@ -104,6 +117,8 @@ struct RunPage {
     /// Address of its trace (`--trace-page`).
     trace: Option<String>,
     finished: Option<When>,
+    /// True if it has plans.
+    has_plan: bool,
     results: Vec<ResultRow>,
     /// Number of results that are not shown.
     more_results: usize,
@@ -234,10 +249,8 @@ impl RunPage {
                 .and_then(|commits| commits.url_of(&run.pull.repo, &run.head))
                 .map(|page| web_address(&page).to_owned()),
             finished: run.finished.map(|end| When::new(end, now)),
-            results: outcomes
-                .iter()
-                .map(|outcome| ResultRow::new(outcome, &run.pull.repo, job_of(outcome), executable))
-                .collect(),
+            has_plan: jobs.iter().any(is_plan),
+            results: outcomes.iter().map(|outcome| ResultRow::new(outcome, run, job_of(outcome), executable)).collect(),
             more_results: run.results.len().saturating_sub(MAX_JOBS),
             jobs: jobs.iter().take(MAX_JOBS).map(|job| JobRow::new(job, listed.pull.as_ref(), now)).collect(),
             more_jobs: jobs.len() > MAX_JOBS,

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 42] = [
+const DECISIONS: [(&str, Open); 43] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -98,6 +98,7 @@ const DECISIONS: [(&str, Open); 42] = [
     ("GET /jobs/{id}/stream", Open::People),
     ("GET /runs", Open::People),
     ("GET /runs/{id}", Open::People),
+    ("GET /runs/{id}/plan", Open::People),
     ("GET /pulls/{*pull}", Open::People),
     ("GET /pulls", Open::People),
     ("GET /projects", Open::People),

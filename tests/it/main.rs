@@ -55,6 +55,7 @@ mod parts;
 mod permissions;
 mod plan_age;
 mod plan_invalidation;
+mod plan_page;
 mod policies;
 mod projects;
 mod races;

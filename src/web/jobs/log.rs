@@ -25,7 +25,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the log without any escape.
-pub(super) fn plain(text: &str) -> String {
+pub(in crate::web) fn plain(text: &str) -> String {
     let mut style = TextStyle::default();
     let mut plain = String::with_capacity(text.len());
     for line in lines(text) {
@@ -99,7 +99,8 @@ fn put_line(html: &mut String, number: usize, kind: &str, spans: &[Span]) {
     html.push_str("</span></div>\n");
 }
 
-fn put_text(html: &mut String, text: &str) {
+/// Adds escaped text.
+pub(in crate::web) fn put_text(html: &mut String, text: &str) {
     for c in text.chars() {
         match c {
             '<' => html.push_str("&lt;"),

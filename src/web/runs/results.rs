@@ -1,8 +1,9 @@
 //! Results of a run, as its record keeps them in the form of the comment marker.
 
+use super::plan_address;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{Job, Run};
-use crate::domain::{JobId, ProjectId, RepoId};
+use crate::domain::{JobId, ProjectId};
 use crate::web::locks::target_flags;
 use crate::web::pages::{ProjectView, StatusMark, Total, kind_words, shown, totals};
 use anyhow::Context;
@@ -194,13 +195,18 @@ pub(super) struct ResultRow {
     policy_sets: Vec<MarkedPolicySet>,
     /// The job with its log.
     job: Option<JobId>,
+    /// Page of what its plan changes, relative to `/`.
+    plan: Option<String>,
 }
 
 impl ResultRow {
-    pub(super) fn new(outcome: &RunOutcome, repo: &RepoId, job: Option<JobId>, executable: &str) -> ResultRow {
+    pub(super) fn new(outcome: &RunOutcome, run: &Run, job: Option<JobId>, executable: &str) -> ResultRow {
+        let project = outcome.project();
+        let has_plan = job.is_some() && outcome.plan.is_some();
         ResultRow {
             command: kind_words(&outcome.cmd),
-            project: outcome.project().map(|project| ProjectView::of(repo, &project)),
+            plan: project.as_ref().filter(|_| has_plan).map(|project| plan_address(&run.id, project)),
+            project: project.map(|project| ProjectView::of(&run.pull.repo, &project)),
             mark: outcome.mark(),
             totals: outcome.totals(),
             in_part: outcome.in_part,
