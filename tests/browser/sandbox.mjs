@@ -128,11 +128,12 @@ export class Sandbox {
     const commit = /\/commit\/[0-9a-f]{40}/.exec(await this.text(`${this.forge}/${REPO}/pull/1`))[0];
     const runs = (await this.text(this.server + "/runs")).replaceAll("&#x2f;", "/");
     const run = /href="\.\/(runs\/[0-9a-f]{32})"/.exec(runs)[1];
+    const plan = /href="[./]*(runs\/[0-9a-f]{32}\/plan)/.exec((await this.text(`${this.server}/jobs/${ended}`)).replaceAll("&#x2f;", "/"))[1];
     const pull = /href="\.\/(pulls\/[^"]+)"/.exec(runs)[1];
     const projects = (await this.text(this.server + "/projects")).replaceAll("&#x2f;", "/").replaceAll("&amp;", "&");
     const project = /href="\.\/(projects\/[^"]+)"/.exec(projects)[1];
     return {
-      project: `/${project}`,
+      project: `/${project}`, plan: `/${plan}`,
       number, running, lock: `/${lock}`, ended: `/jobs/${ended}`, commit: `/${REPO}${commit}`, run: `/${run}`, pull: `/${pull}`,
     };
   }
