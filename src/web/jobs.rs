@@ -22,7 +22,7 @@ use minijinja::Value;
 use serde::Serialize;
 use std::sync::Arc;
 
-pub(super) use log::{plain as plain_log, put_text};
+pub(super) use log::{plain as plain_log, put_text, shows_line};
 #[cfg(test)]
 pub(super) use stream::log_events;
 pub(super) use stream::{MAX_STREAMS, stream};

@@ -1,8 +1,9 @@
 //! Reads the text of a plan as Terraform 0.12 to 1.14 and OpenTofu print it, without escapes: its sections, and the lines of each.
 //!
 //! A section is a piece of the text, so nothing of it is lost: what is not understood is a section of its own. Terraform puts headings and
-//! totals at the first columns and indents all values, so no value can look like one. Reading takes linear time, and memory for at most
-//! [`MAX_SECTIONS`] sections.
+//! totals at the first columns and indents values, but a value can have a carriage return, and a message any line. So a text whose headings
+//! and totals do not agree is doubtful ([`PlanText::is_doubtful`]): a change can be forged, but none can be hidden without that. Reading
+//! takes linear time, and memory for at most [`MAX_SECTIONS`] sections.
 
 mod heading;
 mod lines;
@@ -11,6 +12,7 @@ mod tests;
 
 use crate::domain::outcome::ResourceAction;
 pub use lines::{LineReader, LineSign, PlanLine, ValueMark};
+use std::collections::HashSet;
 
 /// Maximum number of sections; the rest of a text is one more.
 pub const MAX_SECTIONS: usize = 20_000;
@@ -18,6 +20,8 @@ pub const MAX_SECTIONS: usize = 20_000;
 /// End of the block of a resource, and its column. After it, only what belongs to the resource is indented as deep.
 const BLOCK_END: &str = "    }";
 const BLOCK_COLUMN: usize = 4;
+/// Number of different sentences with totals from which a text is doubtful anyway.
+const MAX_TOTALS: usize = 1;
 /// Number of characters of the shortest rule between parts of the output.
 const SHORTEST_RULE: usize = 10;
 
@@ -26,6 +30,8 @@ const SHORTEST_RULE: usize = 10;
 pub struct PlanText<'a> {
     /// The sections.
     pub sections: Vec<PlanSection<'a>>,
+    /// True if a line that looks like a heading or like totals begins no section.
+    has_strays: bool,
 }
 
 /// Part of the text of a plan.
@@ -85,7 +91,7 @@ impl<'a> PlanText<'a> {
             text: &text[start.place..end],
             line: start.line,
         });
-        PlanText { sections: sections.collect() }
+        PlanText { sections: sections.collect(), has_strays: reader.has_strays }
     }
 
     /// Returns the changes with their sections.
@@ -96,10 +102,62 @@ impl<'a> PlanText<'a> {
         })
     }
 
-    /// Returns true if it has so many sections that changes may be missing among them.
-    pub fn is_cut(&self) -> bool {
-        self.sections.len() > MAX_SECTIONS
+    /// Returns the changes with the places of their sections, without those that the text has again, as a step may show a plan again.
+    pub fn distinct_changes(&self) -> Vec<(usize, PlannedChange<'a>)> {
+        let mut seen = HashSet::new();
+        let places = self.sections.iter().enumerate();
+        let changes = places.filter_map(|(place, section)| match section.kind {
+            SectionKind::Change(change) if seen.insert(section.text.trim_end()) => Some((place, change)),
+            _ => None,
+        });
+        changes.collect()
     }
+
+    /// Returns the different sentences with totals, in their order.
+    pub fn totals(&self) -> Vec<&'a str> {
+        let mut totals: Vec<&str> = Vec::new();
+        for section in self.sections.iter().filter(|section| section.kind == SectionKind::Totals) {
+            let line = section.text.lines().next().unwrap_or_default().trim_end();
+            // A third one tells no more of a text than that it is doubtful.
+            if totals.len() <= MAX_TOTALS && !totals.contains(&line) {
+                totals.push(line);
+            }
+        }
+        totals
+    }
+
+    /// Returns true if changes may be missing or forged: the totals are absent, several, or of other numbers than the changes, a line in
+    /// another section looks like a heading or like totals, or there are more sections than are read.
+    pub fn is_doubtful(&self) -> bool {
+        let changes = self.distinct_changes();
+        let totals = self.totals();
+        let is_uncounted = !changes.is_empty() && totals.is_empty();
+        let differs = || match totals.first() {
+            Some(line) if !changes.is_empty() => !are_counted(&changes, line),
+            _ => false,
+        };
+        self.has_strays || self.sections.len() > MAX_SECTIONS || totals.len() > 1 || is_uncounted || differs()
+    }
+}
+
+/// Returns true if a sentence with totals has the numbers of these changes. Changes whose action is not known may be any of them.
+fn are_counted(changes: &[(usize, PlannedChange<'_>)], totals: &str) -> bool {
+    use ResourceAction::{Create, Destroy, Replace, Update};
+    let number = |actions: &[ResourceAction]| {
+        let is_kept =
+            |change: &PlannedChange<'_>| actions.contains(&Destroy) && change.said.contains("will not be destroyed");
+        let counted = changes.iter().map(|(_, change)| change);
+        counted
+            .filter(|change| change.action.is_some_and(|action| actions.contains(&action)) && !is_kept(change))
+            .count()
+    };
+    let said = |words: &str| {
+        let before = totals.split_once(words)?.0;
+        before.rsplit(' ').next()?.parse::<usize>().ok()
+    };
+    [(" to add", &[Create, Replace][..]), (" to change", &[Update]), (" to destroy", &[Destroy, Replace])]
+        .into_iter()
+        .all(|(words, actions)| said(words) == Some(number(actions)))
 }
 
 impl<'a> PlanSection<'a> {
@@ -153,17 +211,26 @@ impl PlanMarker {
         let is = |starts: &[&str]| starts.iter().any(|start| line.starts_with(start));
         let said = line.strip_prefix("Terraform ").or_else(|| line.strip_prefix("OpenTofu ")).unwrap_or_default();
         let says = |starts: &[&str]| starts.iter().any(|start| said.starts_with(start));
-        let acts = ["will perform the following actions", "planned the following actions", "will invoke the following"];
+        let acts = ["will perform the following actions", "planned the following actions"];
         let notes = ["Note: Objects have changed outside of ", "Note: This is a partial plan", "Warning: ", "Error: "];
+        let acts_beside = ["will invoke the following"];
         Some(match line {
             "Changes to Outputs:" => PlanMarker::Outputs,
             "╷" => PlanMarker::Box,
             _ if says(&acts) => PlanMarker::Actions,
             _ if says(&["used the "]) || is(&["An execution plan has been generated"]) => PlanMarker::Legend,
             _ if is(&["No changes."]) || is(&["Plan: "]) && line.contains(" to ") => PlanMarker::Totals,
-            _ if is(&notes) => PlanMarker::Note,
+            _ if is(&notes) || says(&acts_beside) => PlanMarker::Note,
             _ => return None,
         })
+    }
+}
+
+/// Returns true if a line has the form of a heading with a known action, or of totals.
+fn looks_counted(line: &str) -> bool {
+    match line.starts_with(' ') {
+        true => heading::parse(line).is_some_and(|heading| heading.action.is_some()),
+        false => line.starts_with("Plan: ") && line.contains(" to "),
     }
 }
 
@@ -181,8 +248,15 @@ struct SectionReader<'a> {
     starts: Vec<SectionStart<'a>>,
     /// True from the sentence before the changes to the totals.
     among_changes: bool,
-    /// True once the block of the current change has ended.
+    /// True once the block of the current change, or the box of the current note, has ended.
     is_closed: bool,
+    /// True once the block of the current change has begun.
+    is_block: bool,
+    /// Heredocs of the current change.
+    values: LineReader<'a>,
+    /// True once there were totals.
+    is_counted: bool,
+    has_strays: bool,
     /// True inside of a box around a warning or an error.
     is_boxed: bool,
     /// True if the line before is blank.
@@ -191,22 +265,28 @@ struct SectionReader<'a> {
 
 impl<'a> SectionReader<'a> {
     fn line(&mut self, line: &'a str, place: usize, number: usize) {
-        let kind = self.begins(line);
+        let is_change = self.starts.last().is_some_and(|start| matches!(start.kind, SectionKind::Change(_)));
+        // Terraform closes each block: until then, every line is the change's.
+        let (mut is_value, mut is_inside) = (false, false);
+        if is_change && !self.is_closed {
+            is_value = self.values.read(line).is_value;
+            self.is_block |= line.trim_end().ends_with('{');
+            is_inside = is_value || self.is_block;
+        }
+        let kind = if is_inside { None } else { self.begins(line) };
+        let begins = kind.is_some();
         self.after_blank = line.trim().is_empty();
-        let kind = match (kind, self.starts.is_empty()) {
-            (None, true) => Some(SectionKind::Text),
-            (kind, _) => kind,
-        };
+        let kind = kind.or(self.starts.is_empty().then_some(SectionKind::Text));
+        self.has_strays |= !begins && looks_counted(line);
         let Some(mut kind) = kind else {
-            let is_change = self.starts.last().is_some_and(|start| matches!(start.kind, SectionKind::Change(_)));
-            self.is_closed |= is_change && line.trim_end() == BLOCK_END;
+            self.is_closed |= is_change && !is_value && line.trim_end() == BLOCK_END;
             return;
         };
         let last = self.starts.last().map(|start| start.kind);
         if self.starts.len() >= MAX_SECTIONS {
             kind = SectionKind::Text;
         }
-        self.is_closed = false;
+        (self.is_closed, self.is_block, self.values) = (false, false, LineReader::default());
         let continues = matches!(kind, SectionKind::Text | SectionKind::Legend) && last == Some(kind);
         if !continues && self.starts.len() <= MAX_SECTIONS {
             self.starts.push(SectionStart { kind, place, line: number });
@@ -244,10 +324,16 @@ impl<'a> SectionReader<'a> {
             self.is_boxed = !self.is_closed;
             return None;
         }
-        // The text of a warning without a box may have any line, and comes after the totals.
-        let is_counted = |marker: &PlanMarker| !matches!(marker, PlanMarker::Totals | PlanMarker::Outputs);
-        let is_open_note = current == Some(SectionKind::Note) && !self.is_closed;
-        if let Some(marker) = PlanMarker::of(line).filter(|marker| !is_open_note || is_counted(marker)) {
+        // A remark below a heading may have line breaks.
+        let is_open_change = matches!(current, Some(SectionKind::Change(_))) && !self.is_closed;
+        // The text of a warning without a box may have any line. Those that are about the plan come after its totals.
+        let is_open_note = current == Some(SectionKind::Note) && !self.is_closed && self.is_counted;
+        let may_begin = |marker: &PlanMarker| match marker {
+            PlanMarker::Note | PlanMarker::Box => true,
+            _ => !is_open_note,
+        };
+        if let Some(marker) = PlanMarker::of(line).filter(|marker| !is_open_change && may_begin(marker)) {
+            self.is_counted |= marker == PlanMarker::Totals;
             self.among_changes = match marker {
                 PlanMarker::Actions => true,
                 PlanMarker::Legend => self.among_changes,

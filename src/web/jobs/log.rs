@@ -35,11 +35,21 @@ pub(in crate::web) fn plain(text: &str) -> String {
     plain
 }
 
+/// Returns the lines that the page leaves out of so many, counted from 0.
+fn hidden(lines: usize) -> std::ops::Range<usize> {
+    if lines > MAX_PAGE_LINES { HEAD_LINES..HEAD_LINES + (lines - MAX_PAGE_LINES) } else { 0..0 }
+}
+
+/// Returns true if the page of a log of so many lines has this one, counted from 0.
+pub(in crate::web) fn shows_line(line: usize, lines: usize) -> bool {
+    !hidden(lines).contains(&line)
+}
+
 /// Renders the log as HTML.
 pub(super) fn render(text: &str) -> Rendered {
     let all: Vec<&str> = lines(text).collect();
     let fold = init_part(&all);
-    let hidden = if all.len() > MAX_PAGE_LINES { HEAD_LINES..HEAD_LINES + (all.len() - MAX_PAGE_LINES) } else { 0..0 };
+    let hidden = hidden(all.len());
     let mut html = String::with_capacity(text.len() * 2);
     let mut style = TextStyle::default();
     let (mut first_error, mut hidden_errors) = (None, 0);

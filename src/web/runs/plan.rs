@@ -27,6 +27,9 @@ use texts::ProjectText;
 /// Number of resources on one page; fewer if their lines are long.
 const ROWS: usize = 200;
 
+/// Maximum number of jobs among which a project is searched.
+const MAX_SEARCHED: usize = 10_000;
+
 /// Actions as the filter and the page name them, the most dangerous first, each with the tone of its mark.
 const ACTIONS: [(Option<ResourceAction>, &str, &str); 9] = [
     (Some(ResourceAction::Destroy), "destroy", "bad"),
@@ -125,8 +128,8 @@ struct PlanPage {
     /// True if the query selects resources or a project.
     filtered: bool,
     counts: Vec<ActionCount>,
-    /// Names of the projects with a plan, for the form.
-    projects: Vec<String>,
+    /// Names of the projects with a plan, for the form, each as the filter takes it and as it is shown.
+    projects: Vec<(String, String)>,
     groups: Vec<PlanGroupView>,
     /// Projects without a change, and those whose plan cannot be shown.
     others: Vec<UnreadProject>,
@@ -167,7 +170,7 @@ impl PlanPage {
             projects: jobs.projects.clone(),
             open: page.rows <= MAX_OPEN,
             groups: page.groups,
-            others: if query.from == 0 && !query.has_filter() { plans.others(&run.pull.repo) } else { Vec::new() },
+            others: plans.others(&run.pull.repo, query.from == 0 && !query.has_filter()),
             first: query.from + 1,
             last,
             found: page.found,
@@ -187,25 +190,27 @@ const MAX_OPEN: usize = 10;
 struct PlanJobs {
     /// The last one of each project.
     jobs: Vec<Job>,
-    /// Names of all projects.
-    projects: Vec<String>,
+    /// Names of all projects, each as the filter takes it and as it is shown.
+    projects: Vec<(String, String)>,
     has_more: bool,
 }
 
 impl PlanJobs {
     /// Selects the plans of the project that the query names, or of all.
     fn new(all: Vec<Job>, query: &PlanQuery) -> PlanJobs {
+        let label = |job: &Job| job.project.as_ref().map(ProjectId::label).unwrap_or_default();
         let has_more = all.len() > MAX_JOBS;
         let mut jobs: Vec<Job> = Vec::new();
-        for job in all.into_iter().take(MAX_JOBS).filter(is_plan) {
+        let is_wanted =
+            |(place, job): &(usize, Job)| is_plan(job) && (*place < MAX_JOBS || label(job) == query.project);
+        for (_, job) in all.into_iter().enumerate().filter(is_wanted) {
             // A plan that a restart has cut runs again.
             match jobs.iter_mut().find(|before| before.project == job.project) {
                 Some(before) => *before = job,
                 None => jobs.push(job),
             }
         }
-        let label = |job: &Job| job.project.as_ref().map(ProjectId::label).unwrap_or_default();
-        let projects = jobs.iter().map(|job| shown(&label(job))).collect();
+        let projects = jobs.iter().map(|job| (label(job), shown(&label(job)))).collect();
         jobs.retain(|job| query.project.is_empty() || label(job) == query.project);
         PlanJobs { jobs, projects, has_more }
     }
@@ -222,9 +227,11 @@ pub(super) async fn page(
     let id = RunId::parse(&id).ok_or_else(none)?;
     let query = PlanQuery::parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
     let services = site.services()?;
+    // A project that is asked for may be behind those that the page looks at.
+    let most = if query.project.is_empty() { MAX_JOBS + 1 } else { MAX_SEARCHED };
     let found = services.store.read(move |view| {
         let Some(listed) = view.run_with_result(&id)? else { return Ok(None) };
-        Ok(Some((listed, view.first_jobs_of(&id, MAX_JOBS + 1)?)))
+        Ok(Some((listed, view.first_jobs_of(&id, most)?)))
     });
     let (listed, jobs) = found.await?.ok_or_else(none)?;
     let mut jobs = PlanJobs::new(jobs, &query);

@@ -115,15 +115,14 @@ impl<'a> LineReader<'a> {
         let sign = LineSign::of(text);
         let plain = PlanLine { text: line, column, sign, is_value: false };
         if let Some((end, name)) = self.heredoc {
-            if text.is_empty() || column > name {
-                // A changed line has its sign between the name and the text; in any other column, it is a part of the value.
-                let sign = sign.filter(|_| column == name + SIGN_WIDTH);
-                return PlanLine { sign, is_value: true, ..plain };
-            }
-            self.heredoc = None;
-            if column == name && text.split([' ', ',']).next() == Some(end) {
+            // Lines of the value begin further right.
+            if column <= name + SIGN_WIDTH && text.split([' ', ',']).next() == Some(end) {
+                self.heredoc = None;
                 return PlanLine { sign: None, ..plain };
             }
+            // A changed line has its sign between the name and the text; in any other column, it is a part of the value.
+            let sign = sign.filter(|_| column == name + SIGN_WIDTH);
+            return PlanLine { sign, is_value: true, ..plain };
         }
         let name = if sign.is_some() { column + SIGN_WIDTH } else { column };
         self.heredoc = heredoc_end(text).map(|end| (end, name));

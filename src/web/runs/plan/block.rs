@@ -6,6 +6,8 @@ use crate::web::jobs::put_text;
 /// Maximum number of lines of a section, and of characters of a line.
 const MAX_LINES: usize = 40;
 const MAX_LINE: usize = 240;
+/// Maximum number of pieces of a line.
+const MAX_PIECES: usize = 20;
 
 /// Lines as HTML.
 #[derive(Debug, Default)]
@@ -19,14 +21,16 @@ pub(super) struct LinesHtml {
 /// Renders the lines of a section after the first `skipped`.
 pub(super) fn render(section: &PlanSection<'_>, skipped: usize) -> LinesHtml {
     let mut rendered = LinesHtml::default();
-    let mut blank = 0;
+    // A line that forces a replacement is shown wherever it is.
+    let (mut blank, mut forcing) = (0, 0);
     for (number, line) in section.lines().skip(skipped).enumerate() {
         if line.text.trim().is_empty() {
             blank += 1;
-        } else if number >= MAX_LINES {
+        } else if number >= MAX_LINES && (forcing >= MAX_LINES || !line.has(ValueMark::ForcesReplacement)) {
             rendered.more += 1 + std::mem::take(&mut blank);
         } else {
             (0..std::mem::take(&mut blank)).for_each(|_| rendered.html.push('\n'));
+            forcing += usize::from(number >= MAX_LINES);
             put_line(&mut rendered.html, &line);
         }
     }
@@ -46,8 +50,10 @@ fn put_line(html: &mut String, line: &PlanLine<'_>) {
         html.push_str(class);
         html.push_str("\">");
     }
-    for (mark, text) in line.pieces() {
-        let end = text.char_indices().nth(room).map_or(text.len(), |(end, _)| end);
+    let pieces = line.pieces();
+    for (mark, text) in pieces.iter().take(MAX_PIECES).copied() {
+        let shown = if mark.is_some() { text.len() } else { room };
+        let end = text.char_indices().nth(shown).map_or(text.len(), |(end, _)| end);
         let class = match mark {
             Some(ValueMark::Sensitive) => "sensitive",
             Some(ValueMark::Unknown) => "unknown",
@@ -65,9 +71,12 @@ fn put_line(html: &mut String, line: &PlanLine<'_>) {
         }
         if end < text.len() {
             html.push('…');
-            break;
         }
-        room -= text.chars().count();
+        // Marks are shown however long the values before them are.
+        room = room.saturating_sub(if mark.is_some() { 0 } else { text.chars().count() });
+    }
+    if pieces.len() > MAX_PIECES {
+        html.push('…');
     }
     if !class.is_empty() {
         html.push_str("</span>");
@@ -95,6 +104,13 @@ mod tests {
         "#);
         let long = html(&format!("{}\n", "ä".repeat(MAX_LINE + 1)));
         assert_eq!(long.html, format!("{}…\n", "ä".repeat(MAX_LINE)));
+        let forced =
+            html(&format!("{}~ p = \"{}\" # forces replacement\n", "x\n".repeat(MAX_LINES + 1), "ä".repeat(MAX_LINE)));
+        assert!(
+            forced.more == 1 && forced.html.ends_with("…<em class=\"forces\"># forces replacement</em></span>\n"),
+            "{}",
+            forced.html
+        );
         let many = html(&"x\n\n".repeat(MAX_LINES));
         assert_eq!((many.html.lines().count(), many.more), (MAX_LINES - 1, MAX_LINES));
     }

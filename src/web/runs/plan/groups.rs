@@ -5,7 +5,9 @@ use super::texts::{PlanSource, ProjectText};
 use super::{ACTIONS, PlanQuery, ROWS, plan_address, rank};
 use crate::domain::RepoId;
 use crate::domain::outcome::ResourceAction;
+use crate::domain::state::JobState;
 use crate::plan_text::{LineSign, PlanSection, PlanText, PlannedChange, SectionKind};
+use crate::web::jobs::shows_line;
 use crate::web::pages::{ProjectView, StatusMark, shown};
 use minijinja::Value;
 use serde::Serialize;
@@ -33,6 +35,9 @@ struct PlacedChange<'a> {
     change: PlannedChange<'a>,
 }
 
+/// Reason for which a project is named on each page.
+const DOUBTFUL: &str = "its text may have changes that are not read";
+
 /// Projects with the same changes.
 struct PlanGroup<'a> {
     members: Vec<&'a ProjectText>,
@@ -40,8 +45,10 @@ struct PlanGroup<'a> {
     plan: PlanText<'a>,
     /// Its changes, by module, those with the most dangerous change first.
     changes: Vec<PlacedChange<'a>>,
-    /// True if line numbers are those of the page of its log.
-    numbered: bool,
+    /// Number of lines of its log if they are those that the page of the log shows.
+    lines: Option<usize>,
+    /// True if changes may be missing or forged.
+    is_doubtful: bool,
 }
 
 /// All changes of a run.
@@ -69,6 +76,7 @@ pub(super) struct UnreadProject {
 #[derive(Serialize)]
 struct GroupMember {
     project: Option<ProjectView>,
+    mark: StatusMark,
     text: String,
 }
 
@@ -81,8 +89,8 @@ pub(super) struct PlanGroupView {
     of: usize,
     /// Terraform's sentences with the totals.
     totals: Vec<String>,
-    /// True if the plan has more changes than are read.
-    is_cut: bool,
+    /// True if changes may be missing or forged.
+    is_doubtful: bool,
     parts: Vec<PartView>,
     /// True if there are more such parts.
     more_parts: bool,
@@ -142,22 +150,25 @@ impl<'a> PlanGroups<'a> {
                 }
             };
             let plan = PlanText::read(text);
-            plan.changes().for_each(|(_, change)| all.counts[rank(change.action)] += 1);
-            if !plan.sections.iter().any(|section| is_part(section) || matches!(section.kind, SectionKind::Change(_))) {
+            let changes = plan.distinct_changes();
+            changes.iter().for_each(|(_, change)| all.counts[rank(change.action)] += 1);
+            if changes.is_empty() && beside(&plan).is_empty() {
                 let totals = totals(&plan);
                 let none = || vec!["its output has no plan that can be read".to_owned()];
                 all.others.push((project, if totals.is_empty() { none() } else { totals }.join(" ")));
                 continue;
             }
             let next = all.groups.len();
-            match *known.entry(digest(&plan)).or_insert(next) {
-                same if same < next => all.groups[same].members.push(project),
-                _ => {
-                    kept += plan.sections.len();
-                    all.groups.push(PlanGroup::new(project, plan, numbered));
-                }
+            let is_doubtful = plan.is_doubtful() || project.job.state != JobState::Succeeded;
+            let same = if is_doubtful { next } else { *known.entry(digest(&plan)).or_insert(next) };
+            if same < next {
+                all.groups[same].members.push(project);
+            } else {
+                kept += plan.sections.len();
+                all.groups.push(PlanGroup::new(project, plan, numbered, is_doubtful));
             }
         }
+        all.groups.sort_by_key(|group| group.changes.iter().map(|placed| placed.rank).min());
         all
     }
 
@@ -166,20 +177,27 @@ impl<'a> PlanGroups<'a> {
         self.counts
     }
 
-    /// Returns the projects without changes to show.
-    pub(super) fn others(&self, repo: &RepoId) -> Vec<UnreadProject> {
-        let view = |(project, because): &(&ProjectText, String)| {
+    /// Returns the projects without changes to show, `whole` being the first page without a filter. All others have those alone whose changes
+    /// are not known, or not all of them.
+    pub(super) fn others(&self, repo: &RepoId, whole: bool) -> Vec<UnreadProject> {
+        let view = |project: &ProjectText, because: &str| {
             let job = &project.job;
-            let is_unread = project.text == PlanSource::TooLong || because == why_unread(&PlanSource::TooLong);
+            let is_unread = because == why_unread(&PlanSource::TooLong);
             UnreadProject {
                 project: job.project.as_ref().map(|project| ProjectView::of(repo, project)),
                 mark: StatusMark::from(job.state),
-                because: because.clone(),
+                because: because.to_owned(),
                 text: format!("jobs/{}", job.id),
                 alone: job.project.as_ref().filter(|_| is_unread).map(|project| plan_address(&job.run, project)),
             }
         };
-        self.others.iter().map(view).collect()
+        let is_shown = |because: &str| whole || !because.starts_with("No changes.");
+        let others = self.others.iter().filter(|(_, because)| is_shown(because));
+        let doubtful = self.groups.iter().filter(|group| !whole && group.is_doubtful).map(|group| group.members[0]);
+        others
+            .map(|(project, because)| view(project, because))
+            .chain(doubtful.map(|project| view(project, DOUBTFUL)))
+            .collect()
     }
 
     /// Returns the page that a query asks for.
@@ -220,36 +238,41 @@ impl PlanQuery {
 }
 
 impl<'a> PlanGroup<'a> {
-    fn new(project: &'a ProjectText, plan: PlanText<'a>, numbered: bool) -> PlanGroup<'a> {
+    fn new(project: &'a ProjectText, plan: PlanText<'a>, numbered: bool, is_doubtful: bool) -> PlanGroup<'a> {
         let mut modules: HashMap<&str, (usize, usize)> = HashMap::new();
         let mut changes = Vec::new();
-        for (place, section) in plan.sections.iter().enumerate() {
-            if let SectionKind::Change(change) = section.kind {
-                let rank = rank(change.action);
-                let seen = modules.len();
-                let worst = modules.entry(change.module()).or_insert((rank, seen));
-                worst.0 = worst.0.min(rank);
-                changes.push(PlacedChange { rank, section: place, change });
-            }
+        for (place, change) in plan.distinct_changes() {
+            let rank = rank(change.action);
+            let seen = modules.len();
+            let worst = modules.entry(change.module()).or_insert((rank, seen));
+            worst.0 = worst.0.min(rank);
+            changes.push(PlacedChange { rank, section: place, change });
         }
         changes.sort_by_key(|placed| (modules.get(placed.change.module()).copied(), placed.rank));
-        PlanGroup { members: vec![project], plan, changes, numbered }
+        let last = plan.sections.last().filter(|_| numbered);
+        let lines = last.map(|last| last.line + last.text.lines().count());
+        PlanGroup { members: vec![project], plan, changes, lines, is_doubtful }
     }
 
     /// Returns the address of the text of a section.
     fn text_of(&self, section: &PlanSection<'_>) -> String {
         let log = format!("jobs/{}", self.members[0].job.id);
-        if self.numbered { format!("{log}#L{}", section.line + 1) } else { log }
+        match self.lines {
+            Some(lines) if shows_line(section.line, lines) => format!("{log}#L{}", section.line + 1),
+            _ => format!("{log}/log"),
+        }
     }
 
     /// Returns the group without changes; its other parts only if they are wanted, as long as there is room.
     fn view(&self, of: usize, repo: &RepoId, with_parts: bool, size: &mut usize) -> PlanGroupView {
         let member = |project: &&ProjectText| GroupMember {
             project: project.job.project.as_ref().map(|project| ProjectView::of(repo, project)),
+            mark: StatusMark::from(project.job.state),
             text: format!("jobs/{}", project.job.id),
         };
         let (mut parts, mut more_parts) = (Vec::new(), false);
-        for section in self.plan.sections.iter().filter(|section| with_parts && is_part(section)) {
+        let shown = if with_parts { beside(&self.plan) } else { Vec::new() };
+        for section in shown.into_iter().map(|place| &self.plan.sections[place]) {
             if parts.len() >= MAX_PARTS || *size >= PAGE_SIZE {
                 more_parts = true;
                 break;
@@ -269,7 +292,7 @@ impl<'a> PlanGroup<'a> {
             count: self.members.len(),
             of,
             totals: totals(&self.plan),
-            is_cut: self.plan.is_cut(),
+            is_doubtful: self.is_doubtful,
             parts,
             more_parts,
             modules: Vec::new(),
@@ -289,7 +312,7 @@ impl<'a> PlanGroup<'a> {
         let deposed = deposed.map(|id| format!("deposed object {id}"));
         let told = [tells_more.then_some(said), order].into_iter().flatten().map(str::to_owned);
         let remarks = told.chain(deposed).chain(section.remarks().take(MAX_REMARKS).map(str::to_owned));
-        let LinesHtml { html, more } = block::render(section, 1 + section.remarks().count());
+        let LinesHtml { html, more } = block::render(section, 1 + section.remarks().count().min(MAX_REMARKS));
         let (_, word, tone) = ACTIONS[placed.rank];
         ChangeView {
             address: cut(address, MAX_ADDRESS),
@@ -313,9 +336,20 @@ impl PlanGroupView {
     }
 }
 
-/// Returns true if a section is shown besides the changes.
-fn is_part(section: &PlanSection<'_>) -> bool {
-    matches!(section.kind, SectionKind::Outputs | SectionKind::Note)
+/// Returns the places of the sections that are shown besides the changes: outputs, notes, and lines within the plan that were not understood.
+fn beside(plan: &PlanText<'_>) -> Vec<usize> {
+    let is_legend = |section: &PlanSection<'_>| section.kind == SectionKind::Legend;
+    let begin = plan.sections.iter().position(is_legend).unwrap_or(usize::MAX);
+    let end = plan.sections.iter().rposition(|section| section.kind == SectionKind::Totals).unwrap_or(usize::MAX);
+    let is_part = |place: &usize| {
+        let section = &plan.sections[*place];
+        match section.kind {
+            SectionKind::Outputs | SectionKind::Note => true,
+            SectionKind::Text => *place > begin && *place < end && section.text.contains(|c: char| c.is_alphanumeric()),
+            SectionKind::Change(_) | SectionKind::Legend | SectionKind::Totals => false,
+        }
+    };
+    (0..plan.sections.len()).filter(is_part).collect()
 }
 
 /// Returns the reason for which there is nothing to read.
@@ -328,9 +362,7 @@ fn why_unread(source: &PlanSource) -> &'static str {
 }
 
 fn totals(plan: &PlanText<'_>) -> Vec<String> {
-    let totals = plan.sections.iter().filter(|section| section.kind == SectionKind::Totals);
-    let lines = totals.filter_map(|section| section.text.lines().next());
-    lines.take(MAX_PARTS).map(|line| cut(line, MAX_REMARK)).collect()
+    plan.totals().into_iter().map(|line| cut(line, MAX_REMARK)).collect()
 }
 
 /// Returns the title of a part: its first line, without the box around a warning or an error.
@@ -346,18 +378,23 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Returns the digest of what a plan changes. Lines that tell of no change, such as the id of a resource that stays, are not in it.
+/// Returns the digest of what a plan changes. Lines in the block of a resource that tell of no change, such as the id of one that stays,
+/// are not in it, where all changes have a sign.
 fn digest(plan: &PlanText<'_>) -> [u8; 32] {
+    use ResourceAction::{Create, Destroy, Replace, Update};
     let mut hash = Sha256::new();
-    for section in &plan.sections {
-        let is_change = matches!(section.kind, SectionKind::Change(_));
-        if !is_change && !is_part(section) && section.kind != SectionKind::Totals {
-            continue;
-        }
-        let told = 1 + section.remarks().count();
+    let shown = beside(plan).into_iter().map(|place| (place, None));
+    let changes = plan.distinct_changes().into_iter().map(|(place, change)| (place, change.action));
+    let mut told: Vec<(usize, Option<ResourceAction>)> = shown.chain(changes).collect();
+    told.sort_by_key(|(place, _)| *place);
+    for (place, action) in told {
+        let section = &plan.sections[place];
+        let mut is_signed = matches!(action, Some(Create | Update | Replace | Destroy));
+        let heading = 1 + section.remarks().count();
         for (number, line) in section.lines().enumerate() {
+            is_signed &= line.text.trim_end() != "    }";
             let changes = line.sign.is_some() || line.is_value || line.text.contains(" -> ") || line.pieces().len() > 1;
-            if !is_change || number < told || changes {
+            if !is_signed || number < heading || changes {
                 hash.update(line.text);
                 hash.update("\n");
             }
@@ -365,6 +402,7 @@ fn digest(plan: &PlanText<'_>) -> [u8; 32] {
         // No line has this character.
         hash.update("\0");
     }
+    plan.totals().into_iter().for_each(|line| hash.update(line));
     hash.finalize().into()
 }
 
@@ -372,7 +410,6 @@ fn digest(plan: &PlanText<'_>) -> [u8; 32] {
 mod tests {
     use super::*;
     use crate::domain::ProjectId;
-    use crate::domain::state::JobState;
     use crate::web::preview_tests::job;
 
     fn texts(plans: &[(&str, &str)]) -> Vec<ProjectText> {
@@ -395,11 +432,28 @@ mod tests {
     fn projects_with_the_same_changes_are_one_group() {
         let [one, same, other] = [plan("i-1", "2"), plan("i-2", "2"), plan("i-3", "3")];
         let texts = texts(&[("a", &one), ("b", &same), ("c", &other), ("d", "No changes.\n"), ("e", "nothing\n")]);
+        let repo = texts[0].job.pull.repo.clone();
         let groups = PlanGroups::new(&texts);
         assert_eq!(groups.groups.iter().map(|group| group.members.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(groups.counts()[rank(Some(ResourceAction::Update))], 3);
         let others: Vec<_> = groups.others.iter().map(|(_, because)| because.as_str()).collect();
         assert_eq!(others, ["No changes.", "its output has no plan that can be read"]);
+        assert_eq!(groups.others(&repo, false).len(), 1, "one is not known");
+    }
+
+    #[test]
+    fn what_is_imported_from_elsewhere_or_may_have_more_is_not_the_same() {
+        let import = |id: &str| {
+            format!(
+                "Terraform will perform the following actions:\n\n  # a.b will be imported\n    resource \"a\" \"b\" {{\n        id = \
+                 \"{id}\"\n    }}\n\nPlan: 1 to import, 0 to add, 0 to change, 0 to destroy.\n"
+            )
+        };
+        let [one, other, cut] = [import("i-1"), import("i-2"), plan("i-1", "2").replace("Plan: ", "")];
+        let texts = texts(&[("a", &one), ("b", &other), ("c", &one), ("d", &cut), ("e", &cut)]);
+        let groups = PlanGroups::new(&texts).groups;
+        let doubts: Vec<_> = groups.iter().map(|group| (group.members.len(), group.is_doubtful)).collect();
+        assert_eq!(doubts, [(1, true), (1, true), (2, false), (1, false)]);
     }
 
     #[test]

@@ -58,6 +58,9 @@ Terraform will perform the following actions:
     }
 
   # a.b was deferred
+  + resource "a" "b" {
+    }
+
 Plan: 2 to add, 0 to change, 3 to destroy.
 
   # fake.after will be destroyed
