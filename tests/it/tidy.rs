@@ -93,7 +93,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("server_status", &["dispatch", "store", "vault"]),
-    ("web", &["domain", "webhook", "plan_text", "store", "dispatch", "meters", "server_status", "vault", "wake"]),
+    (
+        "web",
+        &["comment", "domain", "webhook", "plan_text", "store", "dispatch", "meters", "server_status", "vault", "wake"],
+    ),
 ];
 /// Files that may start child processes.
 const MAY_SPAWN: &[&str] = &[
