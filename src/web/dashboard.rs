@@ -26,17 +26,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// Maximum number of locks on one page, and of listed running jobs.
-pub(super) const MAX_ROWS: usize = 100;
+/// Maximum number of locks on one page, of listed running jobs, and of listed owners. With the limits below, a page has less than 100 kB.
+pub(super) const MAX_ROWS: usize = 20;
 
 /// Maximum number of open pull requests on one page.
-pub(super) const MAX_PULLS: usize = 50;
+pub(super) const MAX_PULLS: usize = 15;
 
 /// Maximum number of finished jobs on one page.
-pub(super) const MAX_RECENT: usize = 50;
+pub(super) const MAX_RECENT: usize = 20;
 
 /// Maximum number of listed projects of one pull request.
-const MAX_PROJECTS: usize = 200;
+const MAX_PROJECTS: usize = 8;
 
 /// Longest search text, in characters.
 const MAX_SEARCH: usize = 200;

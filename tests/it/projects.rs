@@ -111,7 +111,7 @@ fn projects_and_pull_requests_are_read_page_by_page() {
             pattern.captures_iter(page).map(|found| found[1].to_owned()).collect()
         };
         for (path, next, pattern) in [
-            ("/pulls", "Older", r#"pulls/127.0.0.1/acme/infra/(\d+)""#),
+            ("/pulls", "Older", r#"pulls/127.0.0.1/acme/infra/(\d+)">acme"#),
             ("/projects?repository=acme%2Finfra", "Next", r#"<b>([^<]+)/default</b>"#),
         ] {
             let first = shown(ctx, path).await;

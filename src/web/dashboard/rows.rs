@@ -1,7 +1,7 @@
 //! Rows of the dashboard's lists.
 
 use crate::domain::ownership::{OwnerState, ProjectOwner};
-use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
 use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest, RunId};
@@ -137,6 +137,11 @@ fn busy(job: &Job) -> StatusMark {
     StatusMark::new(word, "busy")
 }
 
+/// Returns true if a job of the project failed.
+fn has_failed(status: &ProjectStatus) -> bool {
+    matches!(status.state, ProjectState::PlanErrored | ProjectState::ApplyErrored) && !status.was_not_planned()
+}
+
 /// Facts for rows besides their records.
 pub(in crate::web) struct RowFacts<'a> {
     /// Running jobs.
@@ -201,7 +206,7 @@ impl LockRow {
 }
 
 impl PullRow {
-    /// Builds a row with up to `limit` projects.
+    /// Builds a row with up to `limit` projects, failed ones first.
     pub(in crate::web) fn new(listed: &ListedPull, limit: usize, known: &RowFacts<'_>) -> PullRow {
         let ListedPull { pull, statuses, fault, blocked_by } = listed;
         let project = |status: &ProjectStatus| {
@@ -215,13 +220,15 @@ impl PullRow {
             }
             view
         };
+        let mut first: Vec<&ProjectStatus> = statuses.iter().collect();
+        first.sort_by_key(|status| !has_failed(status));
         PullRow {
             pull: PullView::new(&pull.id, &pull.title, &pull.url),
             author: pull.author.clone(),
             draft: pull.draft,
             branch: pull.head.branch.clone(),
             fault: fault.as_deref().map(shown),
-            projects: statuses.iter().take(limit).map(project).collect(),
+            projects: first.into_iter().take(limit).map(project).collect(),
             more: statuses.len().saturating_sub(limit),
         }
     }
