@@ -123,15 +123,16 @@ pub(in crate::web) fn put_text(html: &mut String, text: &str) {
     }
 }
 
-/// Returns the CSS class of an uncoloured line: part of a plan, error, warning.
+/// Returns the CSS class of a line that begins an error, or of an uncoloured line: part of a plan, warning.
 pub(super) fn kind(spans: &[Span]) -> &'static str {
-    let [Span(classes, text)] = spans else { return "" };
-    if !classes.is_empty() {
-        return "";
-    }
-    let text = text.trim_start_matches(['│', '╷', '╵', '|', ' ']);
+    let mut texts = spans.iter().map(|Span(_, text)| text.trim_start_matches(['│', '╷', '╵', '|', ' ']));
+    let text = texts.find(|text| !text.is_empty()).unwrap_or_default();
     if text.starts_with("Error: ") || text.starts_with("Error ") {
         return ERROR;
+    }
+    let [Span(classes, _)] = spans else { return "" };
+    if !classes.is_empty() {
+        return "";
     }
     if text.starts_with("Warning: ") {
         return "warn";
@@ -208,6 +209,11 @@ mod tests {
             ("- Installing hashicorp/null v3.2.4...", ""),
             ("- Finding latest version of hashicorp/null", ""),
             ("│ Error: Invalid reference", "err"),
+            (
+                "\u{1b}[31m│\u{1b}[0m \u{1b}[0m\u{1b}[1m\u{1b}[31mError: \u{1b}[0m\u{1b}[0m\u{1b}[1mInvalid reference",
+                "err",
+            ),
+            ("\u{1b}[31m│\u{1b}[0m \u{1b}[0mThe Error: of it", ""),
             ("│ Warning: Deprecated", "warn"),
             ("Plan: 1 to add, 0 to change, 0 to destroy.", "sum"),
             ("ä", ""),
