@@ -61,7 +61,7 @@ pub(super) struct DashboardData {
     pub(super) freezes: Vec<Freeze>,
     /// Number of failures of all open pull requests.
     pub(super) failures: usize,
-    /// What waits for a person; absent in a search.
+    /// Entries of "Needs attention"; absent in a search.
     pub(super) attention: Option<NeedsAttention>,
 }
 

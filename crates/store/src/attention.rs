@@ -1,4 +1,4 @@
-//! What waits for a person: failures on open pull requests, merged changes that are not applied, locks that keep others waiting.
+//! Records that need a person: merged changes that are not applied, failures on open pull requests, locks that keep others waiting.
 
 use super::listing::FAILED;
 use super::{View, parse, rows};

@@ -1,4 +1,4 @@
-//! What waits for a person: first what is merged and not applied, then failures, then locks that keep others waiting.
+//! The list "Needs attention": merged changes that are not applied, then failures, then locks that keep others waiting.
 
 use super::rows::{LockRow, OwnerRow, RowFacts, WaitingView, status_view};
 use crate::comment::command_for;

@@ -152,18 +152,18 @@ impl PlanPage {
         let run = &listed.run;
         let plans = PlanGroups::new(texts);
         let counts = plans.counts();
-        let counts =
+        let listed_actions =
             ACTIONS.iter().enumerate().filter(|(place, _)| counts[*place] > 0 || query.actions.contains(place));
         let page = plans.page(query, &run.pull.repo);
         let last = query.from + page.rows;
         PlanPage {
             run: RunRow::new(listed, now),
             filtered: query.has_filter() || !query.project.is_empty(),
-            counts: counts
+            counts: listed_actions
                 .map(|(place, (_, word, tone))| ActionCount {
                     word,
                     tone,
-                    count: plans.counts()[place],
+                    count: counts[place],
                     is_chosen: query.actions.contains(&place),
                 })
                 .collect(),
