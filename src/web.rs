@@ -10,6 +10,7 @@ pub(crate) mod jobs;
 mod answer;
 mod assets;
 mod audit;
+mod changes;
 mod commands;
 pub(crate) mod connections;
 mod drift;
@@ -122,6 +123,8 @@ struct Site {
     pages: pages::PageTemplates,
     /// One permit per open log stream.
     streams: Arc<Semaphore>,
+    /// One permit per page that is told of changes.
+    watchers: Arc<Semaphore>,
     /// One permit per call that waits for its plans or applies.
     waiting: Arc<Semaphore>,
     /// Deliveries that are being read.
@@ -143,6 +146,7 @@ impl Site {
             pages: pages::PageTemplates::new(state.pull_marks.clone()),
             state,
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
+            watchers: Arc::new(Semaphore::new(changes::MAX_PAGES)),
             waiting: Arc::new(Semaphore::new(commands::MAX_WAITING)),
             bodies: events::Bodies::default(),
             rejections: events::Rejections::default(),
@@ -161,6 +165,11 @@ impl Site {
     fn services(&self) -> Result<Arc<Services>, HttpProblem> {
         let server_status = self.server_status();
         server_status.services.clone().ok_or_else(|| HttpProblem::not_leading(&server_status))
+    }
+
+    /// Returns the revisions of the state while this server owns it.
+    fn revisions(&self) -> Result<changes::Revisions, HttpProblem> {
+        Ok(changes::Revisions { process: self.started, commits: self.services()?.store.commits() })
     }
 
     fn request_id(&self) -> String {
@@ -273,6 +282,16 @@ fn for_people() -> Vec<Route> {
             jobs::stream,
             job("The log of a job as it grows.").text("text/event-stream"),
         ),
+        route(
+            Method::GET,
+            "/changes",
+            People,
+            changes::stream,
+            about("Tells pages that the state has changed.")
+                .query("since", "Revision that the page shows.")
+                .text("text/event-stream")
+                .problems(&[400]),
+        ),
         route(Method::POST, "/freezes/lift", People, freezes::lift, lift.change().problems(&[404, 413])),
     ]
 }
@@ -374,9 +393,11 @@ async fn gate(
     let response = match admit(&site, who, access::Caller { peer, method, uri, headers, iap: None }).await {
         Ok(admitted) => {
             visit.admit(admitted);
-            request.extensions_mut().insert(visit.clone());
             let is_call = request.uri().path().starts_with("/api/");
             let visit_of_leader = wake::attend(&site, who, request.method(), request.uri().path()).await;
+            // Read before the page reads the state: a page may be newer than its revision, never older.
+            visit.revision = site.revisions().map(|revisions| revisions.current()).unwrap_or_default();
+            request.extensions_mut().insert(visit.clone());
             let response = wake::until_sent(&site, visit_of_leader, next.run(request).await).await;
             if matches!(who, Who::Api | Who::Token) && is_call {
                 crate::store::audit::log(&visit.entry("api call", &asked, response.status().as_str()));

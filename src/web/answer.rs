@@ -50,6 +50,8 @@ pub(super) struct Visit {
     pub(super) caller_id: Option<String>,
     /// Request ID of the server.
     pub(super) id: String,
+    /// Revision of the state that pages show; empty while this server does not lead.
+    pub(super) revision: String,
 }
 
 impl Visit {
@@ -72,6 +74,7 @@ impl Visit {
             root,
             json,
             id,
+            revision: String::new(),
         }
     }
 

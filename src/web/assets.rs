@@ -1,4 +1,4 @@
-//! Stylesheet, script and icon: embedded, named by a hash of their content, and cached without a time limit.
+//! Stylesheet, scripts and icon: embedded, named by a hash of their content, and cached without a time limit.
 
 use super::Site;
 use super::answer::typed;
@@ -30,6 +30,8 @@ impl Asset {
 pub(super) struct Assets {
     pub(super) style: Asset,
     pub(super) script: Asset,
+    /// Runs before the first paint, so that the page does not show the other theme for a moment.
+    pub(super) theme: Asset,
     pub(super) icon: Asset,
 }
 
@@ -37,10 +39,12 @@ impl Assets {
     pub(super) fn new() -> Assets {
         let style = include_str!("../../templates/pages/tidelock.css");
         let script = include_str!("../../templates/pages/tidelock.js");
+        let theme = include_str!("../../templates/pages/theme.js");
         let icon = include_str!("../../templates/pages/icon.svg");
         Assets {
             style: Asset::new("tidelock", "css", "text/css; charset=utf-8", style),
             script: Asset::new("tidelock", "js", "text/javascript; charset=utf-8", script),
+            theme: Asset::new("theme", "js", "text/javascript; charset=utf-8", theme),
             icon: Asset::new("icon", "svg", "image/svg+xml", icon),
         }
     }
@@ -48,8 +52,8 @@ impl Assets {
 
 /// Serves an embedded file by its full name.
 pub(super) async fn serve(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
-    let Assets { style, script, icon } = &site.pages.assets;
-    let Some(asset) = [style, script, icon].into_iter().find(|asset| asset.name == name) else {
+    let Assets { style, script, theme, icon } = &site.pages.assets;
+    let Some(asset) = [style, script, theme, icon].into_iter().find(|asset| asset.name == name) else {
         return (StatusCode::NOT_FOUND, "no such file").into_response();
     };
     let mut response = typed(asset.content_type, asset.content);

@@ -183,6 +183,7 @@ fn every_route_has_its_decision_in_one_table() {
     People   GET /jobs/{id}
     People   GET /jobs/{id}/log
     People   GET /jobs/{id}/stream
+    People   GET /changes
     People   POST /freezes/lift
     People   GET /runs
     People   GET /runs/{id}

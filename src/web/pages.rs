@@ -62,11 +62,13 @@ impl PageTemplates {
 
     /// Renders the page as text.
     pub(super) fn html(&self, template: &str, viewer: &Viewer<'_>, facts: Value) -> anyhow::Result<String> {
-        let Viewer { root, person, may_change } = *viewer;
-        let Assets { style, script, icon } = &self.assets;
+        let Viewer { root, person, may_change, revision } = *viewer;
+        let Assets { style, script, theme, icon } = &self.assets;
         let ours = |text: &str| Value::from_safe_string(text.to_owned());
-        let (root, style, script, icon) = (ours(root), ours(&style.name), ours(&script.name), ours(&icon.name));
-        let site = context! { here => template, root, style, script, icon, person, may_change, version => VERSION };
+        let [root, style, script, theme, icon] = [root, &style.name, &script.name, &theme.name, &icon.name].map(ours);
+        let site = context! {
+            here => template, root, style, script, theme, icon, person, may_change, revision, version => VERSION
+        };
         Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
     }
 
@@ -77,7 +79,8 @@ impl PageTemplates {
 
     /// Renders the page of these facts as a response.
     pub(super) fn render(&self, template: &str, visit: &Visit, facts: Value) -> anyhow::Result<Response> {
-        let viewer = Viewer { root: &visit.root, person: &visit.person, may_change: visit.may_change };
+        let Visit { root, person, may_change, revision, .. } = visit;
+        let viewer = Viewer { root, person, may_change: *may_change, revision };
         Ok(typed("text/html; charset=utf-8", self.html(template, &viewer, facts)?))
     }
 }
@@ -90,6 +93,8 @@ pub(super) struct Viewer<'a> {
     pub(super) person: &'a str,
     /// True if the page shows buttons for changes.
     pub(super) may_change: bool,
+    /// Revision of the state that the page shows; empty if it is not kept up to date.
+    pub(super) revision: &'a str,
 }
 
 /// A time, absolute and relative.

@@ -241,7 +241,7 @@ fn dashboard(facts: &DashboardData, server: &ServerState) -> String {
 }
 
 pub(super) fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
-    let viewer = Viewer { root, person: "ada@example.com", may_change: true };
+    let viewer = Viewer { root, person: "ada@example.com", may_change: true, revision: "" };
     PageTemplates::new(BTreeMap::new()).html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
@@ -251,7 +251,7 @@ pub(super) fn preview(name: &str, html: &str) {
     let folder = std::path::Path::new(folder);
     std::fs::create_dir_all(folder.join("static")).unwrap();
     let assets = PageTemplates::new(BTreeMap::new()).assets;
-    for asset in [&assets.style, &assets.script, &assets.icon] {
+    for asset in [&assets.style, &assets.script, &assets.theme, &assets.icon] {
         std::fs::write(folder.join("static").join(&asset.name), asset.content).unwrap();
     }
     std::fs::write(folder.join(name), html).unwrap();
@@ -535,7 +535,7 @@ fn a_problem_names_the_next_step() {
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
     let page = PageTemplates::new(BTreeMap::new())
-        .html("problem.html", &Viewer { root: "./", person: "", may_change: false }, facts)
+        .html("problem.html", &Viewer { root: "./", person: "", may_change: false, revision: "" }, facts)
         .unwrap();
     preview("closed.html", &page);
     assert_eq!(

@@ -1,5 +1,5 @@
-// What pages do beyond HTML: follow a log, step through its errors, copy it, filter as one types, refresh the dashboard, tell the reader's own time.
-// Everything else works without.
+// What pages do beyond HTML: follow a log, step through its errors, copy it, filter as one types, show changes as they happen, tell the
+// reader's own time, and keep the reader's theme, filters and shortcuts in this browser. Everything else works without.
 "use strict";
 
 // Most lines that a followed log keeps on the page; the oldest go first, the plain text has all.
@@ -8,7 +8,31 @@ const MAX_LINES = 20000;
 // After the last key of a filter.
 const TYPING_PAUSE = 250;
 
+// Between two tries to be told of changes, and between two looks without being told: ages of rows grow.
+const RECONNECT = 10000;
+const LOOK_ANYWAY = 60000;
+
+// Longest time between the two keys of a shortcut.
+const KEY_PAUSE = 1500;
+
+// Most filters that are kept for a page.
+const MAX_SAVED = 20;
+
 const byId = (id) => document.getElementById(id);
+
+// A setting of this browser. Where storage is switched off, it holds for the page.
+const settings = {
+  get(name) { try { return localStorage.getItem(name); } catch { return null; } },
+  set(name, value) { try { value === null ? localStorage.removeItem(name) : localStorage.setItem(name, value); } catch { /* As above. */ } },
+};
+
+// An element with attributes and children; text is only ever set as text.
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
 
 // One line of a log, as the server renders it; text is only ever set as text.
 function logLine(number, line) {
@@ -168,7 +192,6 @@ function offerCopy(button) {
 // Replaces what changed, but never under somebody's hands; with `all` also where nothing but the filter was touched.
 let asked = 0;
 async function refresh(all) {
-  if (document.hidden && !all) return;
   const mine = ++asked;
   const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
   if (!answer.ok) return;
@@ -180,6 +203,138 @@ async function refresh(all) {
     const busy = !all && (part.contains(document.activeElement) || part.querySelector("details[open]"));
     if (next && !busy && next.innerHTML !== part.innerHTML) part.replaceWith(next);
   }
+  document.title = fresh.title;
+}
+
+// Shows changes while the page is seen. A page that nobody sees holds no connection, and does not keep a server awake that sleeps.
+function keepUpToDate(main) {
+  let shown = main.dataset.revision ?? "", source = null, timer = null;
+  const look = () => { refresh(false).catch(() => {}); };
+  const disconnect = () => {
+    source?.close();
+    source = null;
+    clearTimeout(timer);
+  };
+  const connect = () => {
+    disconnect();
+    if (document.hidden) return;
+    source = new EventSource(new URL("changes?since=" + encodeURIComponent(shown), document.querySelector(".brand").href));
+    source.addEventListener("change", (event) => {
+      shown = event.lastEventId;
+      look();
+    });
+    // The browser tries again by itself unless the server refuses.
+    source.onerror = () => {
+      if (source?.readyState !== EventSource.CLOSED) return;
+      timer = setTimeout(() => { look(); connect(); }, RECONNECT);
+    };
+  };
+  document.addEventListener("visibilitychange", connect);
+  addEventListener("pagehide", disconnect);
+  addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+  setInterval(() => { if (!document.hidden) look(); }, LOOK_ANYWAY);
+  connect();
+}
+
+function chooseTheme(button) {
+  const themes = ["system", "light", "dark"];
+  const show = (theme) => {
+    button.textContent = "Theme: " + theme;
+    if (theme === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+  };
+  show(document.documentElement.dataset.theme ?? "system");
+  button.addEventListener("click", () => {
+    const now = document.documentElement.dataset.theme ?? "system";
+    const next = themes[(themes.indexOf(now) + 1) % themes.length];
+    settings.set("theme", next === "system" ? null : next);
+    show(next);
+  });
+}
+
+// Shortcuts of one key. Those who dictate to their computer can switch them off.
+const PLACES = { o: "Overview", r: "Runs", p: "Pull requests", j: "Projects", d: "Drift", a: "Audit" };
+
+function describeKeys() {
+  const rows = [["/", "Search"], ["j", "Next row"], ["k", "Previous row"], ["e", "Next error of a log"], ["?", "This list"]];
+  for (const [key, place] of Object.entries(PLACES)) rows.push(["g " + key, place]);
+  const list = element("dl", { class: "keys" });
+  for (const [keys, words] of rows) {
+    const term = element("dt", {});
+    for (const key of keys.split(" ")) term.append(element("kbd", {}, key), " ");
+    list.append(term, element("dd", {}, words));
+  }
+  const on = element("input", { type: "checkbox", id: "keys-on" });
+  on.checked = settings.get("keys") !== "off";
+  on.addEventListener("change", () => settings.set("keys", on.checked ? null : "off"));
+  const close = element("button", { type: "button" }, "Close");
+  const dialog = element("dialog", { "aria-labelledby": "keys-title" },
+    element("h2", { id: "keys-title" }, "Keyboard shortcuts"), list,
+    element("p", {}, element("label", {}, on, " Use them in this browser")), close);
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function moveToRow(step) {
+  const links = [...document.querySelectorAll("main .row")].map((row) => row.querySelector("a[href], button, summary")).filter(Boolean);
+  const here = links.findIndex((link) => link.closest(".row") === document.activeElement.closest(".row"));
+  const next = links[here < 0 ? (step > 0 ? 0 : links.length - 1) : here + step];
+  next?.focus();
+}
+
+function listenToKeys() {
+  let goesUntil = 0;
+  addEventListener("keydown", (event) => {
+    const writes = event.target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable], dialog");
+    if (writes || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || settings.get("keys") === "off") return;
+    const place = event.timeStamp < goesUntil && [...document.querySelectorAll(".site a")].find((link) => link.textContent.trim() === PLACES[event.key]);
+    goesUntil = event.key === "g" ? event.timeStamp + KEY_PAUSE : 0;
+    const acts = { "/": () => byId("search").focus(), "?": describeKeys, j: () => moveToRow(1), k: () => moveToRow(-1), e: () => byId("error")?.click() };
+    const act = place ? () => place.click() : Object.hasOwn(acts, event.key) ? acts[event.key] : null;
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+}
+
+// Filters that the reader has named. They stay in this browser.
+function offerSavedFilters(form) {
+  const key = "filters:" + form.getAttribute("action").replace(/^(\.\.?\/)+/, "").replace(/^runs\/[0-9a-f]+\//, "");
+  const fields = new Set([...form.elements].map((field) => field.name).filter(Boolean));
+  const search = new URLSearchParams([...new URLSearchParams(location.search)].filter(([name, value]) => fields.has(name) && value)).toString();
+  const read = () => {
+    try {
+      const saved = JSON.parse(settings.get(key) ?? "[]");
+      return saved.filter((one) => typeof one.name === "string" && typeof one.search === "string").slice(0, MAX_SAVED);
+    } catch { return []; }
+  };
+  const list = element("ul", { class: "chips saved", "aria-label": "Your filters" });
+  const show = () => {
+    const saved = read();
+    const write = (all) => { settings.set(key, all.length ? JSON.stringify(all) : null); show(); };
+    list.replaceChildren(...saved.map((one) => {
+      const link = element("a", { href: location.pathname + "?" + one.search }, one.name);
+      if (one.search === search) link.setAttribute("aria-current", "true");
+      const forget = element("button", { type: "button", "aria-label": "Forget the filter " + one.name }, "×");
+      forget.addEventListener("click", () => write(saved.filter((other) => other.name !== one.name)));
+      return element("li", {}, link, forget);
+    }));
+    if (search && saved.length < MAX_SAVED && !saved.some((one) => one.search === search)) {
+      const name = element("input", { maxlength: 60, placeholder: "name", "aria-label": "Name of this filter", autocomplete: "off", required: "" });
+      const naming = element("form", { class: "search" }, name, element("button", {}, "Save this filter"));
+      naming.addEventListener("submit", (event) => {
+        event.preventDefault();
+        const chosen = name.value.trim();
+        if (chosen) write([...saved.filter((one) => one.name !== chosen), { name: chosen, search }]);
+      });
+      list.append(element("li", { class: "more" }, naming));
+    }
+    list.hidden = !list.childElementCount;
+  };
+  form.after(list);
+  show();
 }
 
 function filterAsTyped(filter) {
@@ -198,17 +353,20 @@ function filterAsTyped(filter) {
 }
 
 localTimes(document);
-const log = byId("log"), copy = byId("copy"), error = byId("error"), filter = byId("filter");
+const log = byId("log"), copy = byId("copy"), error = byId("error"), filter = byId("filter"), filters = document.querySelector("form.filters");
 if (log?.dataset.stream && window.EventSource) followLog(log);
 if (copy) offerCopy(copy);
 if (error) stepThroughErrors(error);
-if (filter) {
-  // A notice is shown once, not again when the page is loaded anew.
-  const address = new URL(location.href);
-  if (address.searchParams.has("notice")) {
-    address.searchParams.delete("notice");
-    history.replaceState(null, "", address);
-  }
-  filterAsTyped(filter);
-  setInterval(() => refresh(false).catch(() => {}), 10000);
+// A notice is shown once, not again when the page is loaded anew.
+const address = new URL(location.href);
+if (address.searchParams.has("notice")) {
+  address.searchParams.delete("notice");
+  history.replaceState(null, "", address);
 }
+if (filter) filterAsTyped(filter);
+if (filters) offerSavedFilters(filters);
+if (document.querySelector("[data-live]") && window.EventSource) keepUpToDate(byId("main"));
+byId("choices").hidden = false;
+chooseTheme(byId("theme"));
+byId("keys").addEventListener("click", describeKeys);
+listenToKeys();

@@ -222,6 +222,87 @@ test("everything is reached by keyboard alone", async () => {
   await close(page);
 });
 
+test("an open page shows what happens, by itself and without a visit to it", async () => {
+  const runs = await open(`${sandbox.server}/runs`);
+  const row = runs.locator("#part-rows .row", { hasText: "#1" });
+  const before = await row.count();
+  await sandbox.post(`/${REPO}/pull/1/comment`, { as: "alice", body: "atlantis plan -d network" });
+  await until("the run is in the list", async () => (await row.count()) > before);
+  await until("the run has ended", async () => !(await row.first().innerText()).includes("running"));
+  assert.deepEqual(runs.errors, []);
+  await close(runs);
+});
+
+test("a theme that a reader has chosen holds on every page", async () => {
+  const page = await open(sandbox.server + "/", { colorScheme: "light" });
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await ground();
+  const button = page.locator("#theme");
+  for (const theme of ["light", "dark"]) {
+    await button.click();
+    assert.equal(await button.innerText(), "Theme: " + theme);
+  }
+  const dark = await ground();
+  assert.notEqual(dark, light);
+  await page.goto(sandbox.server + "/runs");
+  assert.equal(await ground(), dark);
+  await page.locator("#theme").click();
+  assert.equal(await ground(), light);
+  assert.deepEqual(page.errors, []);
+  await close(page);
+});
+
+test("keys lead through the pages, and can be switched off", async () => {
+  const page = await open(sandbox.server + "/");
+  await page.keyboard.press("/");
+  await page.keyboard.type("gr");
+  assert.equal(await page.locator("#search").inputValue(), "gr");
+  await page.locator("#search").blur();
+  await page.keyboard.type("gr");
+  await page.waitForURL(/\/runs$/);
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("k");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/runs\/[0-9a-f]{32}$/);
+  await page.keyboard.press("?");
+  const list = page.getByRole("dialog", { name: "Keyboard shortcuts" });
+  await list.waitFor();
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  assert.deepEqual(violations.map(({ id }) => id), []);
+  await list.getByRole("checkbox").uncheck();
+  await page.keyboard.press("Escape");
+  await list.waitFor({ state: "detached" });
+  await page.keyboard.type("go?");
+  await page.locator("#keys").click();
+  await list.waitFor();
+  assert.equal(await page.getByRole("dialog").count(), 1);
+  assert.match(page.url(), /\/runs\/[0-9a-f]{32}$/);
+  assert.deepEqual(page.errors, []);
+  await close(page);
+});
+
+test("a reader keeps filters, and what they are called is text", async () => {
+  const page = await open(`${sandbox.server}/runs?command=plan&result=`);
+  const name = "<img src=x onerror=alert(1)> plans";
+  await page.getByLabel("Name of this filter").fill(name);
+  await page.getByRole("button", { name: "Save this filter" }).click();
+  await page.goto(sandbox.server + "/runs");
+  const saved = page.getByRole("list", { name: "Your filters" });
+  await saved.getByRole("link", { name }).click();
+  await page.waitForURL(/\/runs\?command=plan$/);
+  assert.equal(await saved.locator("img").count(), 0);
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  assert.deepEqual(violations.map(({ id }) => id), []);
+  await saved.getByRole("button", { name: "Forget the filter " + name }).click();
+  await page.goto(sandbox.server + "/runs");
+  assert.equal(await saved.getByRole("link").count(), 0);
+  assert.deepEqual(page.errors, []);
+  await close(page);
+});
+
 test("times are told in the reader's zone, with UTC beside", async () => {
   const page = await open(sandbox.server + paths.lock, { timezoneId: "Asia/Tokyo", locale: "en-GB" });
   const shown = await page.locator("time[data-whole]").innerText();

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 43] = [
+const DECISIONS: [(&str, Open); 44] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -96,6 +96,7 @@ const DECISIONS: [(&str, Open); 43] = [
     ("GET /jobs/{id}", Open::People),
     ("GET /jobs/{id}/log", Open::People),
     ("GET /jobs/{id}/stream", Open::People),
+    ("GET /changes", Open::People),
     ("GET /runs", Open::People),
     ("GET /runs/{id}", Open::People),
     ("GET /runs/{id}/plan", Open::People),

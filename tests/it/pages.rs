@@ -31,6 +31,34 @@ fn the_dashboard_shows_what_runs_and_who_holds_what() {
 }
 
 #[test]
+fn an_open_page_is_told_of_a_change_once_the_page_shows_it() {
+    run_test(Setup::one_project().steps(&[&gate("plan"), PLANNED], &[]), async |ctx| {
+        let revision_of = |page: &str| {
+            regex::Regex::new("data-revision=\"([0-9a-f]{8}-[0-9]+)\"").unwrap().captures(page).unwrap()[1].to_owned()
+        };
+        let before = revision_of(&dashboard(ctx).await);
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let changes = format!("{}/changes?since={before}", ctx.server.url());
+        let mut stream = client.get(changes).send().await.unwrap();
+        assert_eq!(stream.headers()["content-type"], "text/event-stream");
+        let pull = ctx.open_input("change", "2").await;
+        ctx.reached("plan", 1).await;
+        let mut seen = String::new();
+        while !seen.ends_with("\n\n") {
+            seen += &String::from_utf8_lossy(&stream.chunk().await.unwrap().expect("the stream ended"));
+        }
+        let id = seen.lines().find_map(|line| line.strip_prefix("id: ")).expect("an event has its revision");
+        assert!(seen.starts_with("event: change\n") && id != before, "{seen}");
+        let page = dashboard(ctx).await;
+        assert!(page.contains("Change by change") && revision_of(&page) != before, "{page}");
+        ctx.open_gate("plan");
+        ctx.next(&pull).await;
+        let (status, refused) = ctx.request("GET", "/changes", &[]).await;
+        assert!(status == 400 && refused.contains("since"), "{status} {refused}");
+    });
+}
+
+#[test]
 fn a_jobs_log_is_there_after_its_end_and_after_a_restart() {
     run_test(Setup::one_project().steps(&["echo hello from the step", PLANNED], &[]), async |ctx| {
         let pull = ctx.open_input("change", "2").await;

@@ -172,6 +172,11 @@ impl Store {
         self.shared.queue.deliveries_finished.clone()
     }
 
+    /// Increases with every commit of this process, once readers see it and before [`Store::write`] returns. Closed with the store.
+    pub fn commits(&self) -> watch::Receiver<u64> {
+        self.shared.queue.commits.clone()
+    }
+
     /// Runs `query` on one snapshot of the committed state, off the async threads.
     pub async fn read<T: Send + 'static>(
         &self,

@@ -71,6 +71,8 @@ pub(super) struct WriteQueue {
     pub(super) replans_recorded: watch::Receiver<u64>,
     /// Number of commits that end a delivery.
     pub(super) deliveries_finished: watch::Receiver<u64>,
+    /// Number of commits.
+    pub(super) commits: watch::Receiver<u64>,
 }
 
 /// Result of closing the database, once the writer has ended.
@@ -147,6 +149,7 @@ pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
     let (report, ended) = watch::channel(None);
     let (replan_counter, replans_recorded) = watch::channel(0);
     let (delivery_counter, deliveries_finished) = watch::channel(0);
+    let (commit_counter, commits) = watch::channel(0);
     let recorder = work.journal.as_ref().map(|_| ChangeRecorder::attach(&mut work.connection)).transpose()?;
     let WriterParts { connection, guard, kept, journal } = work;
     let writer = WriterThread {
@@ -160,12 +163,13 @@ pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
         signals: CommitSignals::default(),
         replan_counter,
         delivery_counter,
+        commit_counter,
     };
     std::thread::Builder::new()
         .name("store".into())
         .spawn(move || writer.run(guard, &report))
         .context("cannot start the thread that keeps the state")?;
-    Ok(WriteQueue { messages, ended, replans_recorded, deliveries_finished })
+    Ok(WriteQueue { messages, ended, replans_recorded, deliveries_finished, commits })
 }
 
 struct WriterThread {
@@ -183,6 +187,7 @@ struct WriterThread {
     signals: CommitSignals,
     replan_counter: watch::Sender<u64>,
     delivery_counter: watch::Sender<u64>,
+    commit_counter: watch::Sender<u64>,
 }
 
 impl WriterThread {
@@ -302,6 +307,7 @@ impl WriterThread {
             for (_, counter) in counters.into_iter().filter(|(is_there, _)| is_there.get()) {
                 counter.send_modify(|count| *count += 1);
             }
+            self.commit_counter.send_modify(|count| *count += 1);
         }
         for answer in answers {
             answer(durable.as_ref().copied());
