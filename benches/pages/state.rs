@@ -93,7 +93,7 @@ fn put_pull(tx: &Tx<'_>, pull: usize, sizes: &Sizes) -> Result<()> {
     })
 }
 
-/// What comes of a run: one in eight fails, and one in twenty is refused.
+/// Returns the command and the end of a run: one in eight fails, and one in twenty is refused.
 fn outcome_of(run: usize) -> (CommandName, RunEnd) {
     let command = if mixed(61, run).is_multiple_of(4) { CommandName::Apply } else { CommandName::Plan };
     match mixed(62, run) % 40 {

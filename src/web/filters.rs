@@ -80,9 +80,7 @@ pub(super) fn repositories(asked: &str, served: &[RepoId]) -> Result<Vec<RepoId>
     if asked.is_empty() {
         return Ok(Vec::new());
     }
-    let is_asked =
-        |repo: &&RepoId| [repo.full_name(), repo.to_string()].iter().any(|name| name.eq_ignore_ascii_case(asked));
-    let found: Vec<RepoId> = served.iter().filter(is_asked).cloned().collect();
+    let found: Vec<RepoId> = served.iter().filter(|repo| repo.is_meant_by(asked)).cloned().collect();
     match (found.is_empty(), RepoId::of_whole_name(asked)) {
         (false, _) => Ok(found),
         (true, Some(repo)) => Ok(vec![repo]),

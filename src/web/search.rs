@@ -150,9 +150,6 @@ impl SearchPage {
     }
 
     fn find_pulls(&mut self, view: &View<'_>, named: &NamedPull, served: &[RepoId]) -> anyhow::Result<()> {
-        let is_of = |repo: &RepoId, name: &str| {
-            repo.full_name().eq_ignore_ascii_case(name) || repo.to_string().eq_ignore_ascii_case(name)
-        };
         let mut found = Vec::new();
         // A whole name is compared; anything else is looked for in the state.
         let is_cut = served.len() > MAX_REPOS && !matches!(named, NamedPull::Whole { .. });
@@ -160,7 +157,7 @@ impl SearchPage {
         for repo in served.iter().take(most) {
             let numbers: &[u64] = match named {
                 NamedPull::Number(number) => std::slice::from_ref(number),
-                NamedPull::Whole { repo: name, number } if is_of(repo, name) => std::slice::from_ref(number),
+                NamedPull::Whole { repo: name, number } if repo.is_meant_by(name) => std::slice::from_ref(number),
                 NamedPull::Whole { .. } => &[],
                 NamedPull::Address { numbers, .. } => numbers,
             };

@@ -66,6 +66,11 @@ impl RepoId {
         format!("{}/{}", self.owner, self.name)
     }
 
+    /// Returns true if a person means this repository: `owner/name` or `host/owner/name`, in any case.
+    pub fn is_meant_by(&self, name: &str) -> bool {
+        self.full_name().eq_ignore_ascii_case(name) || self.to_string().eq_ignore_ascii_case(name)
+    }
+
     /// Returns true if it has this owner and this name. Case is ignored, as hosts ignore it.
     pub fn is_named(&self, owner: &str, name: &str) -> bool {
         self.owner.eq_ignore_ascii_case(owner) && self.name.eq_ignore_ascii_case(name)

@@ -1,6 +1,6 @@
 //! Reads the text of a plan as Terraform 0.12 to 1.14 and OpenTofu print it, without escapes: its sections, and the lines of each.
 //!
-//! A section is a piece of the text, so nothing of it is lost: what is not understood is a section of its own. Terraform puts headings and
+//! Sections cover the whole text: text that is not understood is a section of its own. Terraform puts headings and
 //! totals at the first columns and indents values, but a value can have a carriage return, and a message any line. So a text whose headings
 //! and totals do not agree is doubtful ([`PlanText::is_doubtful`]): a change can be forged, but none can be hidden without that. Reading
 //! takes linear time, and memory for at most [`MAX_SECTIONS`] sections.

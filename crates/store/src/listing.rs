@@ -33,8 +33,7 @@ const STATES: [ProjectState; 10] = [
     ProjectState::AppliedInPart,
 ];
 
-/// SQL condition of a failed project. A project that was not planned because of another pull request's lock has not
-/// failed.
+/// [`ProjectStatus::has_failed`] as a condition in SQL.
 pub(super) const FAILED: &str =
     "(state = 'apply_errored' OR (state = 'plan_errored' AND json_extract(record, '$.job') IS NOT NULL))";
 

@@ -1,7 +1,7 @@
 //! Rows of the dashboard's lists.
 
 use crate::domain::ownership::{OwnerState, ProjectOwner};
-use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
 use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest, RunId};
@@ -137,11 +137,6 @@ fn busy(job: &Job) -> StatusMark {
     StatusMark::new(word, "busy")
 }
 
-/// Returns true if a job of the project failed.
-fn has_failed(status: &ProjectStatus) -> bool {
-    matches!(status.state, ProjectState::PlanErrored | ProjectState::ApplyErrored) && !status.was_not_planned()
-}
-
 /// Facts for rows besides their records.
 pub(in crate::web) struct RowFacts<'a> {
     /// Running jobs.
@@ -221,7 +216,7 @@ impl PullRow {
             view
         };
         let mut first: Vec<&ProjectStatus> = statuses.iter().collect();
-        first.sort_by_key(|status| !has_failed(status));
+        first.sort_by_key(|status| !status.has_failed());
         PullRow {
             pull: PullView::new(&pull.id, &pull.title, &pull.url),
             author: pull.author.clone(),

@@ -189,13 +189,6 @@ impl DriftRow {
     }
 }
 
-/// Returns true if a repository is the one that a filter names.
-fn is_asked(repo: &RepoId, asked: Option<&str>) -> bool {
-    asked.is_none_or(|asked| {
-        repo.full_name().eq_ignore_ascii_case(asked) || repo.to_string().eq_ignore_ascii_case(asked)
-    })
-}
-
 /// Serves the page.
 pub(in crate::web) async fn page(
     State(site): State<Arc<Site>>,
@@ -207,7 +200,8 @@ pub(in crate::web) async fn page(
     let all = services.dispatch.drift_schedules().await?;
     let repositories = all.iter().take(MAX_OFFERED).map(|one| one.repo.to_string()).collect();
     let asked = query.filter.repo.as_deref();
-    let scheduled: Vec<ScheduledRepository> = all.into_iter().filter(|one| is_asked(&one.repo, asked)).collect();
+    let scheduled: Vec<ScheduledRepository> =
+        all.into_iter().filter(|one| asked.is_none_or(|asked| one.repo.is_meant_by(asked))).collect();
     let repos: Vec<RepoId> = scheduled.iter().take(MAX_SCHEDULED).map(|one| one.repo.clone()).collect();
     let of = query.clone();
     let found = services.store.read(move |view| {

@@ -280,6 +280,11 @@ impl ProjectStatus {
     pub fn was_not_planned(&self) -> bool {
         self.state == ProjectState::PlanErrored && self.job.is_none()
     }
+
+    /// Returns true if its last plan or apply failed.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.state, ProjectState::PlanErrored | ProjectState::ApplyErrored) && !self.was_not_planned()
+    }
 }
 
 /// One command, running or finished.

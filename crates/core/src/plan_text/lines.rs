@@ -31,7 +31,7 @@ impl LineSign {
     }
 }
 
-/// What Terraform says of a value.
+/// Remark of Terraform about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueMark {
     /// It is hidden, as it is sensitive or is only written.
