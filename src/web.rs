@@ -41,9 +41,9 @@ use crate::server_status::{Meters, ServerStatus, Services};
 use crate::vault::Vault;
 use crate::wake::Attention;
 use crate::webhook::Intake;
-pub use access::Who;
 use access::throttle::Throttle;
 use access::{AccessDenied, Admitted};
+pub use access::{TokenScope, Who};
 use answer::{HttpProblem, Visit};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
@@ -222,12 +222,16 @@ fn for_tasks() -> Vec<Route> {
 
 /// Returns all other routes.
 fn attended() -> Vec<Route> {
-    let lists = [runs::routes(), audit::routes(), projects::routes(), search::routes()].into_iter().flatten();
+    let lists =
+        [jobs::routes(), changes::routes(), runs::routes(), audit::routes(), projects::routes(), search::routes()]
+            .into_iter()
+            .flatten();
     [for_machines(), drift::routes(), for_people()].into_iter().flatten().chain(lists).collect()
 }
 
 /// Returns the routes whose responses are for machines.
 fn for_machines() -> Vec<Route> {
+    use TokenScope::{Apply, Plan, Read, Unlock};
     use Who::{Api, Everyone, Token};
     let status = about("Role and work of this server.").json::<api::Status>();
     let figures = about("Figures for Prometheus.").text("text/plain; version=0.0.4; charset=utf-8");
@@ -243,17 +247,35 @@ fn for_machines() -> Vec<Route> {
     vec![
         route(Method::GET, "/openapi.json", Everyone, openapi::serve, about("This document.").text("application/json")),
         route(Method::GET, "/status", Everyone, api::status, status),
-        route(Method::GET, "/metrics", Api, metrics::page, figures),
+        route(Method::GET, "/metrics", Api(Read), metrics::page, figures),
         route(Method::GET, "/static/{name}", Everyone, assets::serve, asset.problems(&[404])),
-        route(Method::GET, "/api/locks", Api, api::locks, locks),
-        route(Method::DELETE, "/api/locks", Api, locks::delete, unlock.change().problems(&[400, 404, 409, 413])),
-        route(Method::GET, "/api/freezes", Api, freezes::api, about("Frozen repositories.").json::<freezes::Freezes>()),
-        route(Method::GET, "/api/runs/{id}", Api, api::run, run),
-        route(Method::POST, "/api/plan", Token, commands::plan, command("Plans projects of an open pull request.")),
+        route(Method::GET, "/api/locks", Api(Read), api::locks, locks),
+        route(
+            Method::DELETE,
+            "/api/locks",
+            Api(Unlock),
+            locks::delete,
+            unlock.change().problems(&[400, 404, 409, 413]),
+        ),
+        route(
+            Method::GET,
+            "/api/freezes",
+            Api(Read),
+            freezes::api,
+            about("Frozen repositories.").json::<freezes::Freezes>(),
+        ),
+        route(Method::GET, "/api/runs/{id}", Api(Read), api::run, run),
+        route(
+            Method::POST,
+            "/api/plan",
+            Token(Plan),
+            commands::plan,
+            command("Plans projects of an open pull request."),
+        ),
         route(
             Method::POST,
             "/api/apply",
-            Token,
+            Token(Apply),
             commands::apply,
             command("Plans projects of an open pull request, and applies those whose plan succeeded."),
         ),
@@ -265,33 +287,14 @@ fn for_people() -> Vec<Route> {
     use Who::People;
     let lock = |summary| about(summary).query("id", "The lock's key.").problems(&[400, 404, 413]);
     let delete = || lock("Deletes a lock and the plan under it, and tells the pull request.").change().problems(&[409]);
-    let job = |summary| about(summary).part("id", "The job's id.").problems(&[404]);
     let lift = about("Lets applies of a frozen repository go on.").query("repo", "host/owner/name.");
     vec![
         route(Method::GET, "/", People, dashboard::page, about("The dashboard.").page()),
         route(Method::GET, "/index.html", People, dashboard::page, about("The dashboard.").page()),
+        route(Method::GET, "/api", People, openapi::page, about("The API, for people.").page()),
         route(Method::GET, "/lock", People, locks::page, lock("The page of a lock.").page()),
         route(Method::DELETE, "/locks", People, locks::delete, delete()),
         route(Method::POST, "/locks/delete", People, locks::delete, delete()),
-        route(Method::GET, "/jobs/{id}", People, jobs::page, job("The page of a job, with its log.").page()),
-        route(Method::GET, "/jobs/{id}/log", People, jobs::plain, job("The log of a job.").text("text/plain")),
-        route(
-            Method::GET,
-            "/jobs/{id}/stream",
-            People,
-            jobs::stream,
-            job("The log of a job as it grows.").text("text/event-stream"),
-        ),
-        route(
-            Method::GET,
-            "/changes",
-            People,
-            changes::stream,
-            about("Tells pages that the state has changed.")
-                .query("since", "Revision that the page shows.")
-                .text("text/event-stream")
-                .problems(&[400]),
-        ),
         route(Method::POST, "/freezes/lift", People, freezes::lift, lift.change().problems(&[404, 413])),
     ]
 }
@@ -342,7 +345,7 @@ pub fn router(state: Arc<WebState>) -> Router {
         router = router.route(path, guarded(&site, who, handler));
     }
     if let Some(path) = site.state.metrics.path.as_deref().filter(|path| !site.state.is_route(path)) {
-        router = router.route(path, guarded(&site, Who::Api, on(MethodFilter::GET, metrics::page)));
+        router = router.route(path, guarded(&site, Who::Api(TokenScope::Read), on(MethodFilter::GET, metrics::page)));
     }
     // Unknown paths are behind the gate too, so that nobody learns which paths exist without being admitted.
     router
@@ -356,7 +359,7 @@ fn guarded(site: &Arc<Site>, who: Who, handler: MethodRouter<Arc<Site>>) -> Meth
     match who {
         // `/events` and `/wake` verify their callers themselves, and probes cannot sign in.
         Who::Host | Who::Probes | Who::Wake => handler,
-        Who::Everyone | Who::People | Who::Api | Who::Token => {
+        Who::Everyone | Who::People | Who::Api(_) | Who::Token(_) => {
             handler.layer(from_fn_with_state((site.clone(), who), gate))
         }
     }
@@ -399,7 +402,7 @@ async fn gate(
             visit.revision = site.revisions().map(|revisions| revisions.current()).unwrap_or_default();
             request.extensions_mut().insert(visit.clone());
             let response = wake::until_sent(&site, visit_of_leader, next.run(request).await).await;
-            if matches!(who, Who::Api | Who::Token) && is_call {
+            if matches!(who, Who::Api(_) | Who::Token(_)) && is_call {
                 crate::store::audit::log(&visit.entry("api call", &asked, response.status().as_str()));
             }
             response

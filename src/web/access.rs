@@ -4,6 +4,7 @@
 
 pub(crate) mod address;
 pub(crate) mod admins;
+pub(crate) mod api_tokens;
 mod google_tokens;
 pub(crate) mod iap;
 pub(super) mod throttle;
@@ -13,10 +14,13 @@ use crate::dispatch::PageVisitor;
 use crate::domain::is_secret;
 use address::Sources;
 use admins::Admins;
+pub use api_tokens::TokenScope;
+use api_tokens::{ApiToken, TokenRefused};
 use base64::Engine;
 use google_tokens::NotBelieved;
 use http::{HeaderMap, Method, Uri, header};
 use iap::{Iap, Person};
+use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -59,10 +63,10 @@ pub enum Who {
     Everyone,
     /// People: pages and changes of state.
     People,
-    /// People, and scripts with `X-Atlantis-Token`.
-    Api,
-    /// Only scripts with `X-Atlantis-Token`: off if the server has no secret for it.
-    Token,
+    /// People, and scripts with `X-Atlantis-Token`: the API's secret, or a token with this scope.
+    Api(TokenScope),
+    /// Only scripts with `X-Atlantis-Token`, as above: off if the server has no secret for it.
+    Token(TokenScope),
 }
 
 /// A request, before it is admitted.
@@ -105,6 +109,10 @@ pub(super) enum AccessDenied {
     OtherOrigin,
     /// `X-Atlantis-Token` was given and is wrong.
     WrongToken,
+    /// The token has ended.
+    TokenExpired(ApiToken),
+    /// The token lacks this scope.
+    NotInScope(ApiToken, TokenScope),
     /// `X-Atlantis-Token` is required and was not given.
     NoToken,
     /// `X-Atlantis-Token` is required, and the server has no secret for it.
@@ -144,34 +152,37 @@ impl AccessRules {
         if changes && !same_origin(caller, url) {
             return Err(AccessDenied::OtherOrigin);
         }
-        if who == Who::Token {
+        if let Who::Token(scope) = who {
             let otherwise = match &caller.iap {
                 Some(Err(why)) => AccessDenied::NotThroughIap(*why),
                 _ if api_secret.is_some() => AccessDenied::NoToken,
                 _ => AccessDenied::ApiOff,
             };
-            return token(api_secret, caller.headers, otherwise);
+            return token(api_secret, scope, caller.headers, otherwise);
         }
-        match &caller.iap {
-            Some(Ok(person)) if changes && !self.admins.allow(person) => {
+        let scope = if let Who::Api(scope) = who { Some(scope) } else { None };
+        match (&caller.iap, scope) {
+            (Some(Ok(person)), _) if changes && !self.admins.allow(person) => {
                 Err(AccessDenied::NotAdmin(person.email.clone()))
             }
-            Some(Ok(person)) => {
+            (Some(Ok(person)), _) => {
                 let may_change = self.admins.allow(person);
                 let visitor = if self.admins.name(person) { PageVisitor::Operator } else { PageVisitor::Other };
                 Ok(Admitted { name: person.email.clone(), signed_in: true, may_change, visitor })
             }
-            Some(Err(why)) if who == Who::Api => token(api_secret, caller.headers, AccessDenied::NotThroughIap(*why)),
-            Some(Err(why)) => Err(AccessDenied::NotThroughIap(*why)),
-            None => match self.without_iap(caller) {
-                Ok(name) => {
+            (Some(Err(why)), Some(scope)) => {
+                token(api_secret, scope, caller.headers, AccessDenied::NotThroughIap(*why))
+            }
+            (Some(Err(why)), None) => Err(AccessDenied::NotThroughIap(*why)),
+            (None, scope) => match (self.without_iap(caller), scope) {
+                (Ok(name), _) => {
                     let signed_in = self.basic_auth.is_some();
                     let is_here = !signed_in && name == LOOPBACK;
                     let visitor = if is_here { PageVisitor::Operator } else { PageVisitor::Other };
                     Ok(Admitted { name, signed_in, may_change: true, visitor })
                 }
-                Err(refusal) if who == Who::Api => token(api_secret, caller.headers, refusal),
-                Err(refusal) => Err(refusal),
+                (Err(refusal), Some(scope)) => token(api_secret, scope, caller.headers, refusal),
+                (Err(refusal), None) => Err(refusal),
             },
         }
     }
@@ -210,17 +221,24 @@ impl AccessRules {
     }
 }
 
+/// Admits a script by its token, for a route that needs this scope.
 fn token(
     secret: Option<&SecretString>,
+    scope: TokenScope,
     headers: &HeaderMap,
     otherwise: AccessDenied,
 ) -> Result<Admitted, AccessDenied> {
-    match (headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()), secret) {
-        (Some(given), Some(secret)) if is_secret(secret.expose_secret(), given) => {
-            Ok(Admitted { name: "api".into(), signed_in: false, may_change: true, visitor: PageVisitor::Operator })
-        }
-        (Some(_), Some(_)) => Err(AccessDenied::WrongToken),
-        _ => Err(otherwise),
+    let given = headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok());
+    let (Some(given), Some(secret)) = (given, secret) else { return Err(otherwise) };
+    let admitted = |name| Admitted { name, signed_in: false, may_change: true, visitor: PageVisitor::Operator };
+    if is_secret(secret.expose_secret(), given) {
+        return Ok(admitted("api".into()));
+    }
+    match ApiToken::verify(given, secret, Timestamp::now()) {
+        Some(Ok(token)) if token.allows(scope) => Ok(admitted(token.name())),
+        Some(Ok(token)) => Err(AccessDenied::NotInScope(token, scope)),
+        Some(Err(TokenRefused::Expired(token))) => Err(AccessDenied::TokenExpired(token)),
+        Some(Err(TokenRefused::Forged)) | None => Err(AccessDenied::WrongToken),
     }
 }
 

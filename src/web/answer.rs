@@ -59,7 +59,7 @@ impl Visit {
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let depth = path.matches('/').count().saturating_sub(1).min(MAX_DEPTH);
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
-        let json = matches!(who, Who::Api | Who::Token) || path.starts_with("/api/");
+        let json = matches!(who, Who::Api(_) | Who::Token(_)) || path.starts_with("/api/");
         let browser = accept.contains("text/html");
         let caller_id = headers.get("x-request-id").and_then(|value| value.to_str().ok());
         let is_sound = |id: &&str| (1..=MAX_CALLER_ID).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
@@ -219,7 +219,7 @@ impl HttpProblem {
             AccessDenied::NoToken => HttpProblem::new(
                 StatusCode::UNAUTHORIZED,
                 "Token needed",
-                "The header X-Atlantis-Token is missing: it has to be the server's api-secret.",
+                "The header X-Atlantis-Token is missing: it has to be the server's api-secret, or a token of `tidelock token`.",
             ),
             AccessDenied::ApiOff => HttpProblem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -229,8 +229,20 @@ impl HttpProblem {
             AccessDenied::WrongToken => HttpProblem::new(
                 StatusCode::UNAUTHORIZED,
                 "Wrong token",
-                "X-Atlantis-Token is not the server's api-secret.",
+                "X-Atlantis-Token is neither the server's api-secret nor a token that was made with it.",
             ),
+            AccessDenied::TokenExpired(token) => {
+                let text = format!("{} has ended at {}. Make a new one: tidelock token", token.name(), token.end());
+                HttpProblem::new(StatusCode::UNAUTHORIZED, "Token expired", text)
+            }
+            AccessDenied::NotInScope(token, scope) => {
+                let scope = scope.as_str();
+                let text = format!(
+                    "{} may not do this: it has not the scope `{scope}`. Make one that has: tidelock token --scope {scope}",
+                    token.name()
+                );
+                HttpProblem::new(StatusCode::FORBIDDEN, "Not in the token's scope", text)
+            }
             AccessDenied::OtherOrigin => HttpProblem::new(
                 StatusCode::FORBIDDEN,
                 "Asked for by another site",

@@ -1,5 +1,7 @@
 //! Responses for machines: probes, `/status`, `/api/locks` in Atlantis' format, and the complete results of a run.
 
+pub(crate) mod records;
+
 use super::Site;
 use super::answer::{HttpProblem, typed};
 use crate::dispatch::{ExecutorUse, Handle};
@@ -299,6 +301,10 @@ pub(super) struct RunAnswer {
     head: CommitSha,
     started: String,
     finished: Option<String>,
+    /// As in the list of runs.
+    result: &'static str,
+    /// Reason of a failure as a whole.
+    fault: Option<String>,
     /// In the form of the comment marker (docs/comment-marker.md).
     #[schema(value_type = Vec<Object>)]
     results: Vec<serde_json::Value>,
@@ -308,7 +314,8 @@ pub(super) struct RunAnswer {
 pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
     let id = RunId::parse(&id).ok_or_else(none)?;
-    let run = site.services()?.store.read(move |view| view.run(&id)).await?.ok_or_else(none)?;
+    let listed = site.services()?.store.read(move |view| view.run_with_result(&id)).await?.ok_or_else(none)?;
+    let (run, result) = (listed.run, listed.result.as_str());
     let parsed = |row: &String| serde_json::from_str(row).map_err(anyhow::Error::from);
     let results: Vec<serde_json::Value> = run.results.iter().map(parsed).collect::<anyhow::Result<_>>()?;
     let answer = RunAnswer {
@@ -321,6 +328,8 @@ pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -
         head: run.head,
         started: run.started.to_string(),
         finished: run.finished.map(|at| at.to_string()),
+        result,
+        fault: run.fault,
         results,
     };
     Ok(axum::Json(answer).into_response())

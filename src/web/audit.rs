@@ -6,7 +6,7 @@ use super::answer::{HttpProblem, Visit, typed};
 use super::filters::{suggested, unusable_filter};
 use super::openapi::{RouteDoc, about};
 use super::pages::{PullView, When, shown};
-use super::{Route, Site, Who, header_value, route};
+use super::{Route, Site, TokenScope, Who, header_value, route};
 use crate::domain::state::AuditEntry;
 use crate::domain::{CommitSha, PullId, RepoId};
 use crate::store::{AuditCursor, AuditFound};
@@ -43,7 +43,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         route(Method::GET, "/audit", People, page, doc("The audit log, newest first.").page()),
         route(Method::GET, "/audit.csv", People, csv_export, csv.text("text/csv")),
-        route(Method::GET, "/audit.json", People, json_export, json.json::<AuditExport>()),
+        route(Method::GET, "/audit.json", Who::Api(TokenScope::Read), json_export, json.json::<AuditExport>()),
     ]
 }
 

@@ -1,18 +1,25 @@
 //! `/changes`: tells open pages that the state has changed, as server-sent events, so that they load what they show again.
 
-use super::Site;
 use super::answer::HttpProblem;
+use super::openapi::about;
+use super::{Route, Site, Who, route};
 use axum::extract::{Query, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::Stream;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
+
+/// Returns the route.
+pub(super) fn routes() -> Vec<Route> {
+    let doc = about("Tells pages that the state has changed.").query("since", "Revision that the page shows.");
+    vec![route(Method::GET, "/changes", Who::People, stream, doc.text("text/event-stream").problems(&[400]))]
+}
 
 /// Maximum number of pages that are told at the same time. Others ask by themselves.
 pub(super) const MAX_PAGES: usize = 256;
@@ -24,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
-pub(super) struct Since {
+struct Since {
     /// Revision that the page shows.
     since: Option<String>,
 }
@@ -46,7 +53,7 @@ impl Revisions {
 }
 
 /// Sends an event with the current revision if the page shows another one, and then whenever the state has changed.
-pub(super) async fn stream(
+async fn stream(
     State(site): State<Arc<Site>>,
     Query(query): Query<Since>,
     headers: HeaderMap,

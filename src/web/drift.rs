@@ -6,7 +6,7 @@ mod remediate;
 use super::answer::{HttpProblem, Visit};
 use super::commands::{MAX_BODY, with_keys};
 use super::openapi::about;
-use super::{Route, Site, Who, route};
+use super::{Route, Site, TokenScope, Who, route};
 use crate::dispatch::DriftQuestion;
 use crate::domain::drift::{DriftDetection, DriftFinding, ProjectDrift};
 use crate::domain::outcome::PlanSummary;
@@ -28,6 +28,7 @@ const WRONG: &str = "Wrong request";
 
 /// Returns the routes of drift runs. With `--enable-drift-detection` off, those of the API respond so.
 pub(super) fn routes() -> Vec<Route> {
+    use TokenScope::{Apply, Drift, Read};
     use Who::{People, Token};
     use remediate::{RemediateRequest, RemediationData, RemediationList};
     let of_repository = |summary| {
@@ -54,11 +55,11 @@ pub(super) fn routes() -> Vec<Route> {
         .problems(&[400]);
     vec![
         route(Method::GET, "/drift", People, page::page, page.page()),
-        route(Method::POST, "/api/drift/detect", Token, detect, of_detect),
-        route(Method::GET, "/api/drift/status", Token, status, of_status.drift::<StatusData>(&[200])),
-        route(Method::POST, "/api/drift/remediate", Token, remediate::remediate, plans),
-        route(Method::GET, "/api/drift/remediate", Token, remediate::list, list),
-        route(Method::GET, "/api/drift/remediate/{id}", Token, remediate::one, one),
+        route(Method::POST, "/api/drift/detect", Token(Drift), detect, of_detect),
+        route(Method::GET, "/api/drift/status", Token(Read), status, of_status.drift::<StatusData>(&[200])),
+        route(Method::POST, "/api/drift/remediate", Token(Apply), remediate::remediate, plans),
+        route(Method::GET, "/api/drift/remediate", Token(Read), remediate::list, list),
+        route(Method::GET, "/api/drift/remediate/{id}", Token(Read), remediate::one, one),
     ]
 }
 

@@ -5,27 +5,49 @@ mod log;
 mod stream;
 
 use super::answer::{HttpProblem, Visit, typed};
+use super::api::records::JobRecord;
 use super::dashboard::JobRow;
+use super::openapi::about;
 use super::pages::web_address;
 use super::runs::{is_plan, plan_address};
-use super::{Site, header_value};
+use super::{Route, Site, TokenScope, Who, header_value, route};
 use crate::domain::state::{Job, JobState};
 use crate::domain::{CommitAddress, JobId, PullRequest};
 use crate::store::Store;
 use crate::store::logs::LogReader;
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::response::Response;
-use http::header;
+use axum::response::{IntoResponse, Response};
+use http::{Method, header};
 use jiff::Timestamp;
 use minijinja::Value;
 use serde::Serialize;
 use std::sync::Arc;
 
 pub(super) use log::{plain as plain_log, put_text, shows_line};
+pub(super) use stream::MAX_STREAMS;
 #[cfg(test)]
 pub(super) use stream::log_events;
-pub(super) use stream::{MAX_STREAMS, stream};
+use stream::stream;
+
+/// Returns the routes of jobs and their logs.
+pub(super) fn routes() -> Vec<Route> {
+    use Who::{Api, People};
+    let read = Api(TokenScope::Read);
+    let about = |summary| about(summary).part("id", "The job's id.").problems(&[404]);
+    let page = about("The page of a job, with its log.").page();
+    let record = about("A job.").json::<JobRecord>();
+    let log = || about("The log of a job.").text("text/plain");
+    let growing = || about("The log of a job as it grows.").text("text/event-stream");
+    vec![
+        route(Method::GET, "/jobs/{id}", People, self::page, page),
+        route(Method::GET, "/jobs/{id}/log", People, plain, log()),
+        route(Method::GET, "/jobs/{id}/stream", People, stream, growing()),
+        route(Method::GET, "/api/jobs/{id}", read, api_one, record),
+        route(Method::GET, "/api/jobs/{id}/log", read, plain, log()),
+        route(Method::GET, "/api/jobs/{id}/stream", read, stream, growing()),
+    ]
+}
 
 /// Maximum number of lines of the page: the first [`HEAD_LINES`] and the last ones. The download has all lines.
 const MAX_PAGE_LINES: usize = 20_000;
@@ -106,7 +128,7 @@ pub(super) async fn find(store: &Store, id: &JobId) -> anyhow::Result<Option<(Jo
 }
 
 /// Serves the page.
-pub(super) async fn page(
+async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
     Path(id): Path<String>,
@@ -135,8 +157,15 @@ pub(super) async fn page(
     Ok(rendered.await.map_err(anyhow::Error::from)??)
 }
 
+/// Returns a job as JSON.
+async fn api_one(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
+    let id = checked(&id)?;
+    let (job, _) = find(&site.services()?.store, &id).await?.ok_or_else(no_such_job)?;
+    Ok(axum::Json(JobRecord::new(&job, &site.state.url)).into_response())
+}
+
 /// Serves the log so far, without colours.
-pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
+async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let id = checked(&id)?;
     let mut log = services.logs.read(&id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;

@@ -1,6 +1,8 @@
 //! `/openapi.json`: parameters and responses of every route, generated from the table of routes.
 
-use super::{Route, Site, Who};
+use super::answer::{HttpProblem, Visit};
+use super::{Route, Site, TokenScope, Who};
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Serialize;
@@ -175,6 +177,15 @@ pub(super) async fn serve(State(site): State<Arc<Site>>) -> Response {
     super::answer::typed("application/json", document)
 }
 
+/// Serves the page that shows the document.
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+) -> Result<Response, HttpProblem> {
+    let document = document(&super::table(&site.state));
+    Ok(site.pages.page("api.html", &visit, &document)?)
+}
+
 /// Builds the document of these routes.
 pub(super) fn document(routes: &[Route]) -> OpenApi {
     let (mut schemas, mut paths) = (Schemas::new(), PathsBuilder::new());
@@ -190,7 +201,8 @@ pub(super) fn document(routes: &[Route]) -> OpenApi {
     let token = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-Atlantis-Token")));
     let login = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Basic).build());
     let components = schemas.into_iter().fold(ComponentsBuilder::new(), |all, (name, schema)| all.schema(name, schema));
-    let about = "Paths are relative to the server's address. `token` is the server's api-secret; `login` is needed where \
+    let about = "Paths are relative to the server's address. `token` is the server's api-secret, or a token of `tidelock token` with the \
+                 scope that an operation names; `login` is needed where \
                  web-basic-auth is set.";
     let info = InfoBuilder::new().title("Tidelock").version(super::pages::VERSION).description(Some(about));
     OpenApiBuilder::new()
@@ -222,7 +234,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
     for (status, shapes) in answers {
         all.entry(*status).or_default().extend(shapes);
     }
-    let is_json = route.path.starts_with("/api/") || matches!(route.who, Who::Api | Who::Token);
+    let is_json = route.path.starts_with("/api/") || matches!(route.who, Who::Api(_) | Who::Token(_));
     let problem = if route.path.starts_with(super::drift::PREFIX) {
         vec![Shape::Json(drift_problem)]
     } else if is_json {
@@ -238,11 +250,12 @@ fn operation(route: &Route, schemas: &mut Schemas) -> utoipa::openapi::path::Ope
         operation = operation.response(status.to_string(), response(status, &shapes, schemas));
     }
     let required = |name: &str| SecurityRequirement::new(name, Vec::<String>::new());
+    let scoped = |scope: TokenScope| SecurityRequirement::new("token", [scope.as_str()]);
     let ways = match route.who {
         Who::Host | Who::Probes | Who::Wake | Who::Everyone => Vec::new(),
         Who::People => vec![required("login"), SecurityRequirement::default()],
-        Who::Api => vec![required("token"), required("login"), SecurityRequirement::default()],
-        Who::Token => vec![required("token")],
+        Who::Api(scope) => vec![scoped(scope), required("login"), SecurityRequirement::default()],
+        Who::Token(scope) => vec![scoped(scope)],
     };
     if !ways.is_empty() {
         operation = operation.securities(Some(ways));
@@ -275,7 +288,7 @@ fn problems_of(who: Who) -> &'static [u16] {
     match who {
         Who::Host | Who::Probes | Who::Wake => &[],
         Who::Everyone => &[403, 429],
-        Who::People | Who::Api | Who::Token => &[401, 403, 429, 500, 503],
+        Who::People | Who::Api(_) | Who::Token(_) => &[401, 403, 429, 500, 503],
     }
 }
 

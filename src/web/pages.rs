@@ -19,7 +19,8 @@ use url::form_urlencoded;
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const TEMPLATES: [(&str, &str); 17] = [
+const TEMPLATES: [(&str, &str); 18] = [
+    ("api.html", include_str!("../../templates/pages/api.html")),
     ("audit.html", include_str!("../../templates/pages/audit.html")),
     ("base.html", include_str!("../../templates/pages/base.html")),
     ("dashboard.html", include_str!("../../templates/pages/dashboard.html")),

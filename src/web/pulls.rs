@@ -18,7 +18,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use jiff::Timestamp;
-pub(super) use list::list;
+pub(super) use list::{api_list, list};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;

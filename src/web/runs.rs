@@ -5,19 +5,20 @@ mod query;
 mod results;
 
 use super::answer::{HttpProblem, Visit};
+use super::api::records::{JobRecord, JobsAnswer, MAX_IN_RECORD, PullsAnswer, RunRecord, RunsAnswer};
 use super::audit::AuditQuery;
 use super::dashboard::JobRow;
 use super::filters::{suggested, unusable_filter};
 use super::openapi::about;
 use super::pages::{PullView, StatusMark, When, duration, shown, web_address};
-use super::{Route, Site, Who, pulls, route};
+use super::{Route, Site, TokenScope, Who, pulls, route};
 use crate::domain::command::Trigger;
 use crate::domain::state::Job;
 use crate::domain::{CommitAddress, JobId, Login, RepoId, RunId};
 use crate::store::{ListedRun, RunCursor, RunResult, RunsFound};
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{Method, Uri};
 use jiff::Timestamp;
 pub(super) use plan::{is_plan, plan_address};
@@ -38,7 +39,7 @@ const MAX_NAMED: usize = 3;
 
 /// Returns the routes of the pages with a history.
 pub(super) fn routes() -> Vec<Route> {
-    use Who::People;
+    use Who::{Api, People};
     let run = about("The page of a run, with its results and jobs.").part("id", "The run's id.").problems(&[404]);
     let plan = about("What the plans of a run change.").part("id", "The run's id.");
     let plan = plan
@@ -50,26 +51,38 @@ pub(super) fn routes() -> Vec<Route> {
         .optional_query("project", "Name of a project, or directory/workspace.")
         .optional_query("from", "Number of resources before the page.")
         .problems(&[400, 404]);
-    let runs = about("The list of runs, newest first.")
-        .optional_query("repository", "owner/name, or host/owner/name.")
-        .optional_query("pull", "Number of the pull request, or drift.")
-        .optional_query("project", "Directory, name, directory/workspace or directory/workspace/name.")
-        .optional_query("person", "Who asked.")
-        .optional_query("command", "The command.")
-        .optional_query("result", "running, succeeded, failed, locked, stopped or ended.")
-        .optional_query("after", "Cursor of the page of older runs.")
-        .optional_query("before", "Cursor of the page of newer runs.")
-        .problems(&[400]);
+    let filtered = |summary| {
+        about(summary)
+            .optional_query("repository", "owner/name, or host/owner/name.")
+            .optional_query("pull", "Number of the pull request, or drift.")
+            .optional_query("project", "Directory, name, directory/workspace or directory/workspace/name.")
+            .optional_query("person", "Who asked.")
+            .optional_query("command", "The command.")
+            .optional_query("result", "running, succeeded, failed, locked, stopped or ended.")
+            .optional_query("after", "Cursor of the page of older runs.")
+            .optional_query("before", "Cursor of the page of newer runs.")
+            .problems(&[400])
+    };
+    let jobs =
+        about("Jobs of a run, the oldest first; the first 200.").part("id", "The run's id.").json::<JobsAnswer>();
     let pull = about("The page of a pull request: projects, locks, approvals and runs.");
     let pull = pull.part("pull", "host/owner/name/number, each part escaped.").problems(&[404]);
-    let pulls = about("Open pull requests and what they wait for, the latest activity first.")
-        .optional_query("repository", "owner/name, or host/owner/name.")
-        .optional_query("after", "Cursor of the page of earlier ones.")
-        .problems(&[400]);
+    let of_pulls = |summary| {
+        about(summary)
+            .optional_query("repository", "owner/name, or host/owner/name.")
+            .optional_query("after", "Cursor of the page of earlier ones.")
+            .problems(&[400])
+    };
+    let pulls = of_pulls("Open pull requests and what they wait for, the latest activity first.");
+    let pull_records = of_pulls("Open pull requests with the states of their projects.").json::<PullsAnswer>();
+    let run_records = filtered("Runs, newest first, 50 in an answer.").json::<RunsAnswer>();
     vec![
-        route(Method::GET, "/runs", People, list, runs.page()),
+        route(Method::GET, "/runs", People, list, filtered("The list of runs, newest first.").page()),
         route(Method::GET, "/runs/{id}", People, page, run.page()),
         route(Method::GET, "/runs/{id}/plan", People, plan::page, plan.page()),
+        route(Method::GET, "/api/runs", Api(TokenScope::Read), api_list, run_records),
+        route(Method::GET, "/api/runs/{id}/jobs", Api(TokenScope::Read), api_jobs, jobs.problems(&[404])),
+        route(Method::GET, "/api/pulls", Api(TokenScope::Read), pulls::api_list, pull_records),
         route(Method::GET, "/pulls", People, pulls::list, pulls.page()),
         route(Method::GET, "/pulls/{*pull}", People, pulls::page, pull.page()),
     ]
@@ -195,15 +208,10 @@ impl RunList {
     }
 }
 
-/// Serves the list.
-pub(super) async fn list(
-    State(site): State<Arc<Site>>,
-    Extension(visit): Extension<Visit>,
-    uri: Uri,
-) -> Result<Response, HttpProblem> {
+/// Loads the runs for the query of an address, and the repositories that are served.
+async fn load(site: &Site, uri: &Uri) -> Result<(RunQuery, RunsFound, Vec<RepoId>), HttpProblem> {
     let services = site.services()?;
-    let asked = RunQuery::parse(uri.query().unwrap_or_default());
-    let query = asked.map_err(unusable_filter)?;
+    let query = RunQuery::parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
     let asked = query.clone();
     let found = services.store.read(move |view| {
         let served = view.served_repos()?;
@@ -218,11 +226,51 @@ pub(super) async fn list(
         Ok(Ok((view.list_runs(&filter, asked.cursor, ROWS)?, served)))
     });
     let (found, served) = found.await?.map_err(unusable_filter)?;
+    Ok((query, found, served))
+}
+
+/// Serves the list.
+pub(super) async fn list(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    uri: Uri,
+) -> Result<Response, HttpProblem> {
+    let (query, found, served) = load(&site, &uri).await?;
     Ok(site.pages.page("runs.html", &visit, &RunList::new(&found, &query, &served, Timestamp::now()))?)
 }
 
+/// Returns the list as JSON.
+pub(super) async fn api_list(State(site): State<Arc<Site>>, uri: Uri) -> Result<Response, HttpProblem> {
+    let (query, found, _) = load(&site, &uri).await?;
+    let record = |listed: &ListedRun| {
+        let (projects, _) = labels(&listed.run, MAX_IN_RECORD);
+        RunRecord::new(listed, projects, &site.state.url)
+    };
+    let runs = found.rows.iter().map(record).collect();
+    let next = found.older.map(|cursor| query.address_of("api/runs", cursor));
+    Ok(axum::Json(RunsAnswer { runs, next }).into_response())
+}
+
+/// Returns the jobs of a run as JSON.
+pub(super) async fn api_jobs(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
+    let id = RunId::parse(&id).ok_or_else(no_such_run)?;
+    let services = site.services()?;
+    let found = services.store.read(move |view| {
+        let Some(_) = view.run(&id)? else { return Ok(None) };
+        Ok(Some(view.first_jobs_of(&id, MAX_JOBS + 1)?))
+    });
+    let jobs = found.await?.ok_or_else(no_such_run)?;
+    let more = jobs.len() > MAX_JOBS;
+    let jobs = jobs.iter().take(MAX_JOBS).map(|job| JobRecord::new(job, &site.state.url)).collect();
+    Ok(axum::Json(JobsAnswer { jobs, more }).into_response())
+}
+
+fn no_such_run() -> HttpProblem {
+    HttpProblem::not_found("There is no such run, or it is so old that it was dropped.")
+}
+
 /// What the state has of a run.
-struct RunRecords {
+struct StoredRun {
     listed: ListedRun,
     jobs: Vec<Job>,
     before: Option<RunId>,
@@ -231,12 +279,12 @@ struct RunRecords {
 
 impl RunPage {
     fn new(
-        records: &RunRecords,
+        records: &StoredRun,
         executable: &str,
         commits: Option<&CommitAddress>,
         now: Timestamp,
     ) -> anyhow::Result<RunPage> {
-        let RunRecords { listed, jobs, before, after } = records;
+        let StoredRun { listed, jobs, before, after } = records;
         let run = &listed.run;
         let outcomes = RunOutcome::all(run, MAX_JOBS)?;
         let job_of = |outcome: &RunOutcome| -> Option<JobId> {
@@ -268,16 +316,15 @@ pub(super) async fn page(
     Extension(visit): Extension<Visit>,
     Path(id): Path<String>,
 ) -> Result<Response, HttpProblem> {
-    let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
-    let id = RunId::parse(&id).ok_or_else(none)?;
+    let id = RunId::parse(&id).ok_or_else(no_such_run)?;
     let services = site.services()?;
     let found = services.store.read(move |view| {
         let Some(listed) = view.run_with_result(&id)? else { return Ok(None) };
         let jobs = view.first_jobs_of(&id, MAX_JOBS + 1)?;
         let (before, after) = (view.run_before(&listed.run)?, view.run_after(&listed.run)?);
-        Ok(Some(RunRecords { listed, jobs, before, after }))
+        Ok(Some(StoredRun { listed, jobs, before, after }))
     });
-    let records = found.await?.ok_or_else(none)?;
+    let records = found.await?.ok_or_else(no_such_run)?;
     let host = records.listed.run.pull.repo.host.to_ascii_lowercase();
     let commits = site.state.commit_addresses.get(&host);
     let mut view = RunPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;

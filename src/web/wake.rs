@@ -45,7 +45,7 @@ pub(super) async fn call(State(site): State<Arc<Site>>, headers: HeaderMap) -> R
 /// read every few seconds.
 pub(super) async fn attend(site: &Site, who: Who, method: &Method, path: &str) -> Option<AttendedVisit> {
     let is_figures = path == "/metrics" || site.state.metrics.path.as_deref() == Some(path);
-    if !site.state.sleeps || !matches!(who, Who::People | Who::Api | Who::Token) || is_figures {
+    if !site.state.sleeps || !matches!(who, Who::People | Who::Api(_) | Who::Token(_)) || is_figures {
         return None;
     }
     let visit = site.state.attention.visit();

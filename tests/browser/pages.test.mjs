@@ -44,7 +44,7 @@ async function close(page) {
 test("each page has no accessibility finding, no error and no sideways scrolling, at each width and in each scheme", { timeout: 500_000 }, async () => {
   const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, paths.running, "/runs",
     "/runs?person=nobody", paths.run, paths.plan, `${paths.plan}?action=destroy`, paths.pull, "/pulls", "/projects", paths.project, "/audit", "/audit?person=nobody",
-    "/drift", "/drift?state=clean", "/search", "/search?q=infra", "/no-such-page"];
+    "/drift", "/drift?state=clean", "/search", "/search?q=infra", "/api", "/no-such-page"];
   const theirs = ["/", "/deliveries", `/${REPO}`, `/${REPO}/new`, `/${REPO}/file?path=README.md`, `/${REPO}/pull/1`, paths.commit];
   const urls = [...ours.map((path) => sandbox.server + path), ...theirs.map((path) => sandbox.forge + path)];
   const wrong = [];

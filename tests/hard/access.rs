@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 44] = [
+const DECISIONS: [(&str, Open); 51] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -90,6 +90,7 @@ const DECISIONS: [(&str, Open); 44] = [
     ("GET /static/{name}", Open::People),
     ("GET /", Open::People),
     ("GET /index.html", Open::People),
+    ("GET /api", Open::People),
     ("GET /lock", Open::People),
     ("DELETE /locks", Open::People),
     ("POST /locks/delete", Open::People),
@@ -108,7 +109,7 @@ const DECISIONS: [(&str, Open); 44] = [
     ("GET /drift", Open::People),
     ("GET /audit", Open::People),
     ("GET /audit.csv", Open::People),
-    ("GET /audit.json", Open::People),
+    ("GET /audit.json", Open::PeopleAndToken),
     ("GET /api/locks", Open::PeopleAndToken),
     ("GET /api/freezes", Open::PeopleAndToken),
     ("GET /openapi.json", Open::People),
@@ -122,6 +123,12 @@ const DECISIONS: [(&str, Open); 44] = [
     ("POST /api/drift/remediate", Open::Token),
     ("POST /freezes/lift", Open::People),
     ("GET /api/runs/{id}", Open::PeopleAndToken),
+    ("GET /api/runs", Open::PeopleAndToken),
+    ("GET /api/runs/{id}/jobs", Open::PeopleAndToken),
+    ("GET /api/pulls", Open::PeopleAndToken),
+    ("GET /api/jobs/{id}", Open::PeopleAndToken),
+    ("GET /api/jobs/{id}/log", Open::PeopleAndToken),
+    ("GET /api/jobs/{id}/stream", Open::PeopleAndToken),
     ("POST /apply/lock", Open::People),
     ("DELETE /apply/unlock", Open::People),
     ("POST /apply/unlock", Open::People),

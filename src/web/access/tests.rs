@@ -57,7 +57,11 @@ fn without_a_login_only_this_machines_own_browser_is_let_in() {
     ];
     for (peer, headers, expected) in vectors {
         assert_eq!(check(&closed, Who::People, &Method::GET, peer, headers), *expected, "{peer} {headers:?}");
-        assert_eq!(check(&closed, Who::Api, &Method::GET, peer, headers), *expected, "{peer} {headers:?}");
+        assert_eq!(
+            check(&closed, Who::Api(TokenScope::Read), &Method::GET, peer, headers),
+            *expected,
+            "{peer} {headers:?}"
+        );
         assert!(check(&closed, Who::Everyone, &Method::POST, peer, headers).is_ok());
     }
 }
@@ -109,8 +113,8 @@ fn the_token_opens_the_api_and_nothing_else() {
     let far = "203.0.113.7:5";
     for access in [access(false, false), access(true, false)] {
         let with = |who, token| check(&access, who, &Method::GET, far, &[("host", "x"), ("x-atlantis-token", token)]);
-        assert_eq!(with(Who::Api, "s3cret").unwrap(), "api");
-        assert_eq!(with(Who::Api, "S3cret"), Err(AccessDenied::WrongToken));
+        assert_eq!(with(Who::Api(TokenScope::Read), "s3cret").unwrap(), "api");
+        assert_eq!(with(Who::Api(TokenScope::Read), "S3cret"), Err(AccessDenied::WrongToken));
         assert!(with(Who::People, "s3cret").is_err());
     }
     let caller = Caller {
@@ -120,9 +124,9 @@ fn the_token_opens_the_api_and_nothing_else() {
         headers: &HeaderMap::from_iter([(HeaderName::from_static(TOKEN_HEADER), HeaderValue::from_static(""))]),
         iap: None,
     };
-    let unset = access(false, false).admit(Who::Api, None, URL, &caller);
+    let unset = access(false, false).admit(Who::Api(TokenScope::Read), None, URL, &caller);
     assert_eq!(unset, Err(AccessDenied::NotLoopback));
-    let empty = access(false, false).admit(Who::Api, Some(&String::new().into()), URL, &caller);
+    let empty = access(false, false).admit(Who::Api(TokenScope::Read), Some(&String::new().into()), URL, &caller);
     assert_eq!(empty, Err(AccessDenied::WrongToken));
 }
 

@@ -5,11 +5,12 @@ use crate::domain::RepoId;
 use crate::store::{ListedPull, View};
 use crate::web::Site;
 use crate::web::answer::{HttpProblem, Visit};
+use crate::web::api::records::{PullRecord, PullsAnswer};
 use crate::web::dashboard::{PullRow, RowFacts};
 use crate::web::filters::{self, GivenFilter, suggested, unusable_filter};
 use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::Uri;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -47,8 +48,13 @@ impl PullQuery {
     }
 
     fn address(&self, after: Option<i64>) -> String {
+        self.address_of("pulls", after)
+    }
+
+    /// Returns the address of another list with the same filter.
+    fn address_of(&self, list: &str, after: Option<i64>) -> String {
         let after = after.map(|after| after.to_string()).unwrap_or_default();
-        filters::address("pulls", &[("repository", &self.repository), ("after", &after)])
+        filters::address(list, &[("repository", &self.repository), ("after", &after)])
     }
 }
 
@@ -106,6 +112,22 @@ impl PullList {
             older: last.map(|last| query.address(Some(last))),
         })
     }
+}
+
+/// Returns the list as JSON.
+pub(in crate::web) async fn api_list(State(site): State<Arc<Site>>, uri: Uri) -> Result<Response, HttpProblem> {
+    let services = site.services()?;
+    let query = PullQuery::parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
+    let asked = query.clone();
+    let found =
+        services.store.read(move |view| match filters::repositories(&asked.repository, &view.served_repos()?) {
+            Ok(repos) => Ok(Ok(view.list_open_pulls(&repos, asked.after, ROWS)?)),
+            Err(why) => Ok(Err(why)),
+        });
+    let (listed, last) = found.await?.map_err(unusable_filter)?;
+    let pulls = listed.iter().map(PullRecord::from).collect();
+    let next = last.map(|last| query.address_of("api/pulls", Some(last)));
+    Ok(axum::Json(PullsAnswer { pulls, next }).into_response())
 }
 
 /// Serves the list.

@@ -122,6 +122,11 @@ impl RunQuery {
 
     /// Returns the address of a page with the same filters, relative to `/`.
     pub(in crate::web) fn address(&self, cursor: RunCursor) -> String {
+        self.address_of("runs", cursor)
+    }
+
+    /// Returns the address of another list with the same filters.
+    pub(super) fn address_of(&self, list: &str, cursor: RunCursor) -> String {
         let of_pull = |number: u64| if number == NO_PULL { OF_DRIFT.to_owned() } else { number.to_string() };
         let pull = self.pull.map(of_pull).unwrap_or_default();
         let command = self.command.map(CommandName::as_str).unwrap_or_default();
@@ -135,7 +140,7 @@ impl RunQuery {
             ("result", self.result),
             (side, &place),
         ];
-        filters::address("runs", &parameters)
+        filters::address(list, &parameters)
     }
 }
 
