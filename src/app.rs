@@ -4,6 +4,7 @@ mod access;
 mod bucket;
 mod check;
 mod cli;
+mod client;
 mod comment_templates;
 mod data_dir;
 mod doctor;
@@ -44,6 +45,8 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     doctor       check everything that the server needs: settings, bucket, host, webhook, pages\n  \
     check        print what the configuration of a repository comes to, and where each value comes from\n  \
     vault        look at the state in the bucket, verify it, go back to an older one\n  \
+    runs         list what a server has run; also pulls, locks, logs, unlock and drift: a client of its API\n  \
+    token        make a token for that client, or for scripts\n  \
     policy-check check a plan, as JSON, against policies in Rego, as the server does\n  \
     run-job      run one job of a server on this machine; executors start it\n  \
     completions  print what completes commands and flags: bash, elvish, fish, powershell, zsh\n  \
@@ -52,12 +55,19 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     help         print this; `tidelock help server` lists the flags that most servers need\n";
 
 /// All commands.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 18] = [
     "server",
     "sandbox",
     "doctor",
     "check",
     "vault",
+    "runs",
+    "pulls",
+    "locks",
+    "logs",
+    "unlock",
+    "drift",
+    "token",
     policy::COMMAND,
     remote_job::COMMAND,
     "completions",
@@ -85,17 +95,19 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         "doctor" => doctor::run(rest),
         "check" => check::run(rest),
         "vault" => vault::run(rest),
+        "token" => client::run_token(rest),
         policy::COMMAND => policy::run(rest),
         remote_job::COMMAND => run_job::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION"))),
         "help" | "--help" | "-h" => say(USAGE),
         "completions" => cli::completions(rest),
         "man" => cli::manual(rest),
-        other => match cli::nearest(other) {
-            Some(meant) => misused(&format!(
+        other => match (client::named(other), cli::nearest(other)) {
+            (Some(name), _) => client::run(name, rest),
+            (None, Some(meant)) => misused(&format!(
                 "tidelock: there is no command `{other}`; did you mean `tidelock {meant}`? `tidelock help` lists all\n"
             )),
-            None => misused(&format!("tidelock: there is no command `{other}`\n\n{USAGE}")),
+            (None, None) => misused(&format!("tidelock: there is no command `{other}`\n\n{USAGE}")),
         },
     }
 }

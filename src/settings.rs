@@ -9,6 +9,7 @@ mod addresses;
 mod azure_devops;
 mod bucket;
 mod check;
+mod client;
 mod comments;
 #[cfg(test)]
 mod deployment_tests;
@@ -43,6 +44,8 @@ use typed::Reader;
 
 pub use azure_devops::AzureDevOpsSettings;
 pub use bucket::BucketAddress;
+pub use client::{ClientSettings, api_secret};
+pub(crate) use client::{IAP_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE};
 pub use github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
 pub use metrics::{MetricsLabels, MetricsSettings};
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};

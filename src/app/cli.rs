@@ -1,6 +1,6 @@
 //! The command line as a whole: shell completions, manual pages, and suggestions for a mistyped command.
 
-use super::{COMMANDS, check, doctor, fail, misused, not_taken, remote_job, run_job, sandbox, say, vault};
+use super::{COMMANDS, check, client, doctor, fail, misused, not_taken, remote_job, run_job, sandbox, say, vault};
 use crate::{policy, settings};
 use clap::{Arg, Command, value_parser};
 use clap_complete::Shell;
@@ -8,12 +8,19 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Commands with a manual page, and its name.
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 17] = [
     ("server", "tidelock-server"),
     ("sandbox", "tidelock-sandbox"),
     ("doctor", "tidelock-doctor"),
     ("check", "tidelock-check"),
     ("vault", "tidelock-vault"),
+    ("runs", "tidelock-runs"),
+    ("pulls", "tidelock-pulls"),
+    ("locks", "tidelock-locks"),
+    ("logs", "tidelock-logs"),
+    ("unlock", "tidelock-unlock"),
+    ("drift", "tidelock-drift"),
+    ("token", "tidelock-token"),
     (policy::COMMAND, "tidelock-policy-check"),
     (remote_job::COMMAND, "tidelock-run-job"),
     ("completions", "tidelock-completions"),
@@ -32,6 +39,8 @@ fn tree() -> Command {
         .subcommand(server)
         .subcommand(sandbox::command().name("sandbox"))
         .subcommand(vault::command().name("vault"))
+        .subcommands(client::commands())
+        .subcommand(client::token_command())
         .subcommand(policy::command())
         .subcommand(run_job::command().name(remote_job::COMMAND))
         .subcommand(completions_command().name("completions"))

@@ -11,6 +11,8 @@ const OF_SCRIPTS: [&str; 6] = ["PROVIDER_SCHEMA", "DEPLOY_DIR", "TOOLS", "SHARED
 const OF_STEPS: [&str; 1] = ["TERRAGRUNT_VERSION"];
 /// Variables of jobs at executors, which the server sets.
 const OF_JOBS: [&str; 1] = ["JOB"];
+/// Variables of the commands that call a server.
+const OF_CLIENTS: [&str; 3] = ["SERVER", "TOKEN", "IAP_TOKEN"];
 const ENDINGS: [&str; 6] = ["tf", "hcl", "yaml", "md", "tfvars", "Dockerfile"];
 
 fn root() -> &'static Path {
@@ -48,7 +50,7 @@ fn variables_that_deployments_set_are_settings() {
         let text = std::fs::read_to_string(&path).unwrap();
         for found in variable.captures_iter(&text) {
             let name = found[2].to_lowercase().replace('_', "-");
-            if [&OF_SCRIPTS[..], &OF_STEPS, &OF_JOBS].concat().contains(&&found[2]) {
+            if [&OF_SCRIPTS[..], &OF_STEPS, &OF_JOBS, &OF_CLIENTS].concat().contains(&&found[2]) {
                 continue;
             }
             if !is_known(&name) {

@@ -15,6 +15,7 @@ mod bad_moments;
 mod bases;
 mod bypass;
 mod check;
+mod client;
 mod closing;
 mod cloud;
 mod cloud_run;
