@@ -1,5 +1,6 @@
 // Pictures of what people meet: the pages and comments of a sandbox in which some things go well, some wait and some fail. Usage:
-// node pictures.mjs DIRECTORY. `dashboard.png` is the one of the README; the others are of each width and colour scheme.
+// node pictures.mjs DIRECTORY. `dashboard.png`, `runs.png`, `pull.png`, `run.png` and `plan.png` are those of the documents; the others are of each
+// width and colour scheme.
 
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,6 +10,8 @@ import { REPO, Sandbox, until } from "./sandbox.mjs";
 const SHAPES = [390, 1280].flatMap((width) => ["light", "dark"].map((colorScheme) => ({ width, colorScheme })));
 // Lines of a log above which its reader pauses.
 const LONG = 80;
+// Pages with a picture in the documents.
+const DOCUMENTED = ["dashboard", "runs", "pull", "run", "plan"];
 
 const directory = process.argv[2];
 await mkdir(directory, { recursive: true });
@@ -17,6 +20,13 @@ const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", arg
 try {
   const paths = await story();
   await taken("dashboard", sandbox.server + "/");
+  await taken("runs", sandbox.server + "/runs");
+  await taken("pull", sandbox.server + paths.pull);
+  await taken("run", sandbox.server + paths.run);
+  await taken("plan", `${sandbox.server}${paths.run}/plan`, async (page) => {
+    await page.evaluate(() => { for (const fold of document.querySelectorAll("main details")) fold.open = true; });
+    return page.locator("main");
+  });
   await taken("stop-all-applies", sandbox.server + "/", async (page) => {
     await page.getByText("Stop all applies…").click();
     return page.locator("section", { has: page.locator("#applies") });
@@ -51,8 +61,8 @@ async function taken(name, url, show) {
     const shown = show ? await show(page) : undefined;
     const path = join(directory, `${name}-${width}-${colorScheme}.png`);
     await (shown ?? page).screenshot({ path, ...(shown ? {} : { fullPage: true }) });
-    if (name === "dashboard" && width === 1280 && colorScheme === "light") {
-      await page.screenshot({ path: join(directory, "dashboard.png"), fullPage: true });
+    if (DOCUMENTED.includes(name) && width === 1280 && colorScheme === "light") {
+      await (shown ?? page).screenshot({ path: join(directory, `${name}.png`), ...(shown ? {} : { fullPage: true }) });
     }
     await context.close();
   }
@@ -74,5 +84,7 @@ async function story() {
   await sandbox.said(many, "projects:");
   const { number, running } = await sandbox.slowApply("Move the archive to cold storage", "archive");
   await sandbox.said(number, "Plan: 1 to add");
-  return { waiting, many, running };
+  const page = (await sandbox.text(`${sandbox.server}/runs?pull=${many}&command=plan`)).replaceAll("&#x2f;", "/");
+  const [run, pull] = [/href="\.\/(runs\/[0-9a-f]{32})"/, /href="\.\/(pulls\/[^"]+)"/].map((link) => "/" + link.exec(page)[1]);
+  return { waiting, many, running, run, pull };
 }
