@@ -7,7 +7,7 @@ mod project;
 mod report;
 mod repository;
 
-use super::{executors, not_taken, say};
+use super::{executors, hosts, not_taken, say};
 use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
 use crate::config::drift::DriftSchedule;
@@ -149,6 +149,12 @@ fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckRep
             report.warnings.extend(global.warnings.iter().cloned());
             if let Err(error) = executors::check(settings, &global) {
                 report.error(format!("{error:#}"));
+            }
+            // Without hosts, the settings are not those of the server.
+            if let Err(error) =
+                hosts::join(settings, &[]).map_or(Ok(()), |joined| hosts::check_people(&global, &joined))
+            {
+                report.error_in(file, text, &error);
             }
             // The server's own settings may say otherwise.
             report.warnings.extend(executors::out_of_reach(settings, &global));

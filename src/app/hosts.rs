@@ -5,6 +5,8 @@ mod azure_devops;
 mod github;
 
 use super::doctor::report::Findings;
+use crate::config::ConfigError;
+use crate::config::global::GlobalConfig;
 use crate::domain::CommitAddress;
 use crate::settings::{Settings, TokenSetting};
 use crate::vault::inbox::HandOverKey;
@@ -83,6 +85,12 @@ pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<Joine
         );
     }
     Ok(joined)
+}
+
+/// Checks that `people` is about these hosts.
+pub(super) fn check_people(global: &GlobalConfig, joined: &[JoinedHost]) -> Result<(), ConfigError> {
+    let names: Vec<&str> = joined.iter().map(|host| host.door.hostname()).collect();
+    global.people.check_hosts(&names)
 }
 
 /// Returns the doors of the hosts.

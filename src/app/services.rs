@@ -76,6 +76,7 @@ impl Parts {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
         };
+        hosts::check_people(&global, joined)?;
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }

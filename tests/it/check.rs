@@ -384,3 +384,20 @@ fn settings_are_read_as_by_the_server_and_what_is_missing_is_no_error() {
     let (code, text) = check(&["--repo=x", place], &[]);
     assert!(code == Some(1) && text.contains("not HOST/OWNER/NAME"), "{text}");
 }
+
+#[test]
+fn logins_of_people_are_of_hosts_that_the_settings_name() {
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("main.tf"), "").unwrap();
+    let repos = dir.path().join("repos.yaml");
+    fs::write(&repos, "people:\n- {person: ada@example.com, login: git.example.com/ada}\n").unwrap();
+    let args = ["--repos-config", repos.to_str().unwrap(), REPO, "--json", dir.path().to_str().unwrap()];
+    // Without a host, the settings are not those of the server.
+    let (code, json) = check(&args, &[]);
+    assert_eq!(code, Some(0), "{json}");
+    let (code, json) = check(&args, &[("ATLANTIS_GH_USER", "bot"), ("ATLANTIS_GH_TOKEN", "x")]);
+    assert_eq!(
+        only_error(code, &json),
+        "2:36 people[0].login: people: no host of this server is called `git.example.com`; there are: github.com"
+    );
+}

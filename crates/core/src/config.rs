@@ -11,6 +11,7 @@ pub mod global;
 pub mod language;
 pub mod metrics;
 pub mod paths;
+pub mod people;
 pub mod permissions;
 pub mod places;
 pub mod policies;

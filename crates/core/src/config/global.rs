@@ -9,6 +9,7 @@ use super::drift::{DriftRule, DriftSchedule};
 use super::executors::{Executor, ExecutorRules};
 use super::freeze::FreezeWindow;
 use super::metrics::Metrics;
+use super::people::People;
 use super::permissions::Allowed;
 use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
@@ -58,6 +59,8 @@ pub struct GlobalConfig {
     pub policies: Policies,
     /// `team_authz`.
     pub team_authz: Option<TeamAuthz>,
+    /// `people`.
+    pub people: People,
     /// `metrics`.
     pub metrics: Metrics,
     /// `executors`, without the one that is always there.
@@ -226,9 +229,10 @@ impl GlobalConfig {
     /// Returns the configuration without a file.
     pub fn without_file() -> GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
-        let policies = Policies::default();
+        let (policies, people) = (Policies::default(), People::default());
         let (metrics, repos, warnings) = (Metrics::default(), Vec::new(), Vec::new());
-        GlobalConfig { repos, workflows, policies, team_authz: None, metrics, executors: BTreeMap::new(), warnings }
+        let executors = BTreeMap::new();
+        GlobalConfig { repos, workflows, policies, team_authz: None, people, metrics, executors, warnings }
     }
 
     /// Parses YAML; `origin` is the file's name for messages.

@@ -20,6 +20,7 @@ pub(super) struct RawGlobal {
     pub(super) metrics: Option<super::metrics::RawMetrics>,
     pub(super) team_authz: Option<Spanned<super::team_authz::RawTeamAuthz>>,
     pub(super) executors: Option<super::executors::RawExecutors>,
+    pub(super) people: Option<Vec<Spanned<super::people::RawPerson>>>,
     pub(super) external_stores: Option<Spanned<IgnoredAny>>,
 }
 

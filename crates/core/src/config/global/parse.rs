@@ -3,6 +3,7 @@
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
 use crate::config::executors::Executor;
 use crate::config::metrics::Metrics;
+use crate::config::people::People;
 use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::team_authz::TeamAuthz;
@@ -54,8 +55,9 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     warnings.extend(raw_executors.unused(repos.iter().filter_map(|entry| entry.executor.as_ref()), file));
     let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
     let team_authz = raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)).transpose()?;
+    let people = People::from_raw(&raw.people.unwrap_or_default(), file)?;
     let metrics = raw.metrics.map(|raw| Metrics::from_raw(raw, file)).transpose()?.unwrap_or_default();
-    Ok(GlobalConfig { repos, workflows, policies, team_authz, metrics, executors, warnings })
+    Ok(GlobalConfig { repos, workflows, policies, team_authz, people, metrics, executors, warnings })
 }
 
 fn entry(
