@@ -22,6 +22,7 @@ mod late_outcomes;
 mod merge_again;
 mod merge_group;
 mod orphaned_state_locks;
+mod page_commands;
 mod plan_invalidation;
 mod queues;
 mod reconcile;
@@ -47,6 +48,7 @@ pub(crate) use delivery_outcome::DeliveryOutcome;
 pub(crate) use drift::{DriftQuestion, RemediationRun};
 pub(crate) use drift_schedule::{ScheduleState, ScheduledRepository};
 pub(crate) use immediate_commands::Discard;
+pub(crate) use page_commands::{PageCommand, button_command, form_key, page_delivery};
 pub(crate) use repository_commands::Lifted;
 pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestResult};
 

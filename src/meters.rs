@@ -215,6 +215,7 @@ pub(crate) fn word(trigger: Trigger) -> &'static str {
         Trigger::Replan => "replan",
         Trigger::Merge => "merge",
         Trigger::Drift => "drift",
+        Trigger::Page => "page",
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod dashboard;
 pub(crate) mod host_pages;
 pub(crate) mod jobs;
 
+mod actions;
 mod answer;
 mod assets;
 mod audit;
@@ -222,10 +223,8 @@ fn for_tasks() -> Vec<Route> {
 
 /// Returns all other routes.
 fn attended() -> Vec<Route> {
-    let lists =
-        [jobs::routes(), changes::routes(), runs::routes(), audit::routes(), projects::routes(), search::routes()]
-            .into_iter()
-            .flatten();
+    let history = [jobs::routes(), changes::routes(), runs::routes(), audit::routes()];
+    let lists = [actions::routes(), projects::routes(), search::routes()].into_iter().chain(history).flatten();
     [for_machines(), drift::routes(), for_people()].into_iter().flatten().chain(lists).collect()
 }
 
@@ -239,6 +238,7 @@ fn for_machines() -> Vec<Route> {
     let locks = about("Project locks, and owners of projects.").json::<api::Locks>();
     let unlock =
         about("Deletes a lock and the plan under it, and tells the pull request.").query("id", "The lock's key.");
+    let unlock = unlock.optional_query("reason", "Why; the pull request is told.");
     let run = about("A run with all of its results.").part("id", "Its id.").json::<api::RunAnswer>().problems(&[404]);
     let command = |summary| {
         let doc = about(summary).takes::<commands::CommandRequest>().json::<commands::CommandResult>();
@@ -286,7 +286,10 @@ fn for_machines() -> Vec<Route> {
 fn for_people() -> Vec<Route> {
     use Who::People;
     let lock = |summary| about(summary).query("id", "The lock's key.").problems(&[400, 404, 413]);
-    let delete = || lock("Deletes a lock and the plan under it, and tells the pull request.").change().problems(&[409]);
+    let delete = || {
+        let doc = lock("Deletes a lock and the plan under it, and tells the pull request.");
+        doc.optional_query("reason", "Why; the pull request is told.").change().problems(&[409])
+    };
     let lift = about("Lets applies of a frozen repository go on.").query("repo", "host/owner/name.");
     vec![
         route(Method::GET, "/", People, dashboard::page, about("The dashboard.").page()),

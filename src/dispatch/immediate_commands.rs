@@ -78,7 +78,7 @@ pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Optio
 /// the repository. Commands accepted after the `cancel` are left alone, since the host may take long to say who may cancel.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::of(command));
     if let Some(because) = refusal_of_cancel(inner, &mut gatekeeper, command).await {
         let message = Message::NotPermitted { because };
         if let Err(error) = inner.answer_delivery(pull, &item.cause, Some(command), Some(message)).await {
@@ -132,7 +132,7 @@ async fn tell_cancelled(
     for dropped in cancelled.waiting {
         commit = commit.done(&dropped.cause, format!("cancelled by {}", command.user));
     }
-    let entry = entry(command.user.as_str(), "cancel", pull, &item.cause, "cancelled");
+    let entry = entry(command.asked_by(), "cancel", pull, &item.cause, "cancelled");
     commit.done(&item.cause, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
 }
 
@@ -274,7 +274,8 @@ pub(super) async fn discard_lock(
         return Ok(Discard::Absent);
     };
     if visitor != PageVisitor::Operator {
-        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &lock.repo, "", Asker::OfPage(&by.who));
+        let person = Asker::of_page(&inner.ctx, &lock.repo, &by.who);
+        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &lock.repo, "", person);
         let act = Act { command: CommandName::Unlock, project: Some(&lock.project) };
         if let Some(because) = gatekeeper.refusal(act).await? {
             let refused = AuditEntry { result: "refused: not permitted".into(), ..by };

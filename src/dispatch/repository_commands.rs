@@ -104,7 +104,7 @@ async fn answer(inner: &Arc<Inner>, pull: &PullId, item: &Item) -> Result<()> {
 
 /// Returns a refusal if the person may not freeze or unfreeze, or the host does not answer.
 async fn refusal(inner: &Inner, pull: &PullId, command: &Command, hatch: EscapeHatch) -> Option<String> {
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::of(command));
     match gatekeeper.escape_hatch_refusal(hatch, None, &typed(&inner.ctx, command)).await {
         Ok(refusal) => refusal,
         Err(error) => Some(unanswered_hatch(&inner.ctx, command, hatch, &error)),
@@ -125,7 +125,8 @@ pub(super) async fn lift_freeze(
     });
     let Some(repo) = find.await? else { return Ok(Lifted::Absent) };
     if visitor != PageVisitor::Operator {
-        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &repo, "", Asker::OfPage(&by.who));
+        let person = Asker::of_page(&inner.ctx, &repo, &by.who);
+        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &repo, "", person);
         let say = format!("{} unfreeze", inner.ctx.rendering.executable);
         if let Some(because) = gatekeeper.escape_hatch_refusal(EscapeHatch::Unfreeze, None, &say).await? {
             let refused = AuditEntry { result: "refused: not permitted".into(), ..by };
@@ -159,7 +160,7 @@ async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Co
     let entry = AuditEntry {
         why: command.why.clone(),
         subject: pull.repo.to_string(),
-        ..entry(command.user.as_str(), command.name.spoken(), pull, &item.cause, "done")
+        ..entry(command.asked_by(), command.name.spoken(), pull, &item.cause, "done")
     };
     let (answer, id, user) = (answer_later(inner, Some(command)), pull.clone(), command.user.clone());
     let commit = Commit::about(pull).done(&item.cause, command.name.spoken());

@@ -39,7 +39,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
-    let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.cause, "unlocked");
+    let mut by = entry(command.asked_by(), "unlock", &pull.id, &item.cause, "unlocked");
     by.why.clone_from(&command.why);
     if command.accept_drift {
         by.result = "unlocked, accepting drift".into();
@@ -116,7 +116,7 @@ async fn not_permitted(
     let found = inner.ctx.store.read(move |view| Ok((held_by(view, &id)?, held_by_hand(view, &id)?)));
     let (mut held, by_hand) = found.await?;
     held.retain(|project| is_targeted(target, project));
-    let person = Asker::OfHost(command.user.as_str());
+    let person = Asker::of(command);
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.id.repo, &pull.base.branch, person);
     for project in held.iter().map(Some).chain(held.is_empty().then_some(None)) {
         match gatekeeper.refusal(Act { command: command.name, project }).await {

@@ -148,7 +148,7 @@ pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String
     let act = format!("{}{}", work.command.name.spoken(), if work.command.force { " --force" } else { "" });
     AuditEntry {
         at: Timestamp::now(),
-        who: work.command.user.to_string(),
+        who: work.command.asked_by().to_owned(),
         act: if pull.is_some() { act } else { format!("drift {act}") },
         subject: format!("{} of {place} at {}", project.label(), &work.pull.head.commit),
         result,

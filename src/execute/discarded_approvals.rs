@@ -15,7 +15,8 @@ use crate::vcs::{HostError, ReviewVerdict};
 /// Dismisses all approvals, if there are any; if that fails, nothing is planned. Requirements of the plan are checked with the reviews from
 /// before.
 pub(super) async fn discard(ctx: &Context, work: &CommandRun, facts: &PullFacts) -> Result<(), Stop> {
-    let is_asked_for = work.command.trigger == Trigger::Comment && work.after_merge.is_none();
+    let is_of_person = matches!(work.command.trigger, Trigger::Comment | Trigger::Page);
+    let is_asked_for = is_of_person && work.after_merge.is_none();
     if !ctx.settings.discard_approval_on_plan || !is_asked_for {
         return Ok(());
     }

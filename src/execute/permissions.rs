@@ -1,12 +1,13 @@
 //! Permission checks of commands: the rules of `config::permissions`, with the team memberships that the host reports.
 
+mod asker;
 mod planner;
 mod team_authz;
 mod writer;
 
-pub(crate) use writer::unanswered_writer;
-
+pub(crate) use asker::Asker;
 pub(crate) use planner::{Planner, planner};
+pub(crate) use writer::unanswered_writer;
 
 use super::answer::CommandAnswer;
 use super::command_run::CommandRun;
@@ -77,15 +78,6 @@ impl TeamMembers {
     }
 }
 
-/// Person who wants to do something.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Asker<'a> {
-    /// A person with this login of the host.
-    OfHost(&'a str),
-    /// A person with this name on a page, whose teams no host reports.
-    OfPage(&'a str),
-}
-
 /// One person, the rules of one repository, and the person's known team memberships.
 pub(crate) struct Gatekeeper<'a> {
     ctx: &'a Context,
@@ -134,7 +126,7 @@ impl<'a> Gatekeeper<'a> {
     }
 
     fn for_command(ctx: &'a Context, work: &'a CommandRun) -> Gatekeeper<'a> {
-        let person = Asker::OfHost(work.command.user.as_str());
+        let person = Asker::of(&work.command);
         let gatekeeper = Gatekeeper::new(ctx, &work.pull.id.repo, &work.pull.base.branch, person);
         Gatekeeper { about: Some((&work.pull, &work.command)), ..gatekeeper }
     }

@@ -259,7 +259,7 @@ async fn is_excepted(ctx: &Context, work: &CommandRun, window: &FreezeWindow) ->
     for one in &window.except {
         let is_it = match one {
             Approver::User(name) => user.as_str().eq_ignore_ascii_case(name) && !user.is_unknown(),
-            Approver::Team(team) if !user.is_unknown() => {
+            Approver::Team(team) if !user.is_unknown() && work.command.is_of_host() => {
                 let asked = ctx.teams.is_member(ctx, &work.pull.id.repo, team, user.as_str()).await;
                 asked.map_err(|error| {
                     let say = format!("{} {}", ctx.rendering.executable, work.command.name.spoken());

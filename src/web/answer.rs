@@ -91,6 +91,12 @@ impl Visit {
         }
     }
 
+    /// Returns the proved name of a caller who may change something: a signed-in person, or this machine.
+    pub(super) fn actor(&self) -> Option<&str> {
+        let is_proved = !self.person.is_empty() || self.visitor == PageVisitor::Operator;
+        (self.may_change && is_proved).then_some(self.name.as_str())
+    }
+
     /// Records the admitted caller.
     pub(super) fn admit(&mut self, admitted: Admitted) {
         if admitted.signed_in {
@@ -145,6 +151,13 @@ impl HttpProblem {
             challenge: false,
             cause: None,
         }
+    }
+
+    /// Returns the problem of a caller whose identity nothing proves, and whose command nobody could be named for.
+    pub(super) fn unproved() -> HttpProblem {
+        let text =
+            "Only people whose identity is proved have these buttons: by a login, or on the server's own machine.";
+        HttpProblem::new(StatusCode::FORBIDDEN, "Not signed in", text)
     }
 
     pub(super) fn not_found(text: impl Into<String>) -> HttpProblem {

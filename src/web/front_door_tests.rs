@@ -182,6 +182,10 @@ fn every_route_has_its_decision_in_one_table() {
     People        DELETE /locks
     People        POST /locks/delete
     People        POST /freezes/lift
+    People        POST /actions/{action}
+    People        GET /projects
+    People        GET /projects/{*project}
+    People        GET /search
     People        GET /jobs/{id}
     People        GET /jobs/{id}/log
     People        GET /jobs/{id}/stream
@@ -200,9 +204,6 @@ fn every_route_has_its_decision_in_one_table() {
     People        GET /audit
     People        GET /audit.csv
     Api(Read)     GET /audit.json
-    People        GET /projects
-    People        GET /projects/{*project}
-    People        GET /search
     People        POST /apply/lock
     People        DELETE /apply/unlock
     People        POST /apply/unlock

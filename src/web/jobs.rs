@@ -4,6 +4,7 @@ mod ansi;
 mod log;
 mod stream;
 
+use super::actions::{ActionFacts, ActionPanel, PanelScope};
 use super::answer::{HttpProblem, Visit, typed};
 use super::api::records::JobRecord;
 use super::dashboard::JobRow;
@@ -13,6 +14,7 @@ use super::runs::{is_plan, plan_address};
 use super::{Route, Site, TokenScope, Who, header_value, route};
 use crate::domain::state::{Job, JobState};
 use crate::domain::{CommitAddress, JobId, PullRequest};
+use crate::server_status::Services;
 use crate::store::Store;
 use crate::store::logs::LogReader;
 use axum::Extension;
@@ -73,6 +75,8 @@ pub(super) struct JobPage {
     has_log: bool,
     /// Escaped by [`log`].
     log: Value,
+    /// Button of the person who looks that cancels it.
+    actions: Option<ActionPanel>,
 }
 
 impl JobPage {
@@ -97,6 +101,7 @@ impl JobPage {
             live: false,
             has_log: text.is_some(),
             log: Value::from_safe_string(rendered.html),
+            actions: None,
         }
     }
 
@@ -146,12 +151,14 @@ async fn page(
         Some(log) => Some(log.so_far().await?),
         None => None,
     };
+    let actions = buttons_of_running(&services, &visit, &job).await?;
     let rendered = tokio::task::spawn_blocking(move || {
         let commits = site.state.commit_addresses.get(&job.pull.repo.host.to_ascii_lowercase());
         let mut view = JobPage::new(&job, pull.as_ref(), commits, text.as_deref(), Timestamp::now());
         if live && job.state == JobState::Running {
             view = view.following();
         }
+        view.actions = actions;
         site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)
@@ -162,6 +169,14 @@ async fn api_one(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Resul
     let id = checked(&id)?;
     let (job, _) = find(&site.services()?.store, &id).await?.ok_or_else(no_such_job)?;
     Ok(axum::Json(JobRecord::new(&job, &site.state.url)).into_response())
+}
+
+/// Returns the button that cancels a job which runs, for the person who looks.
+async fn buttons_of_running(services: &Services, visit: &Visit, job: &Job) -> anyhow::Result<Option<ActionPanel>> {
+    let Some(person) = visit.actor().filter(|_| job.state == JobState::Running) else { return Ok(None) };
+    let pull = job.pull.clone();
+    let facts = services.store.read(move |view| ActionFacts::load(view, &pull)).await?;
+    Ok(facts.and_then(|facts| ActionPanel::new(&facts, &services.dispatch, person, PanelScope::Job)))
 }
 
 /// Serves the log so far, without colours.

@@ -4,6 +4,7 @@ use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::audit::AuditQuery;
 use super::pages::{ProjectView, PullView, StatusView, When};
+use crate::comment::checked_reason;
 use crate::dispatch::Discard;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::{Login, ProjectId};
@@ -165,9 +166,13 @@ pub(super) async fn delete(
     request: Request,
 ) -> Result<Response, HttpProblem> {
     let services = site.services()?;
-    let keys = FormFields::read(request).await?.lock_keys()?;
-    for key in keys {
-        match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, ""), visit.visitor).await? {
+    let fields = FormFields::read(request).await?;
+    let why = fields.get("reason").map_or(Ok(None), checked_reason).map_err(|problem| {
+        HttpProblem::new(StatusCode::BAD_REQUEST, "Wrong request", format!("The reason {problem}."))
+    })?;
+    for key in fields.lock_keys()? {
+        let entry = AuditEntry { why: why.clone(), ..visit.entry("unlock", &key, "") };
+        match services.dispatch.discard_lock(&key, entry, visit.visitor).await? {
             Discard::Absent => {}
             Discard::Deleted => return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}"))),
             Discard::NotPermitted { because } => {

@@ -477,7 +477,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     Unlock
     This deletes the lock and its plan, and posts a comment on the pull request. Others can then plan the project. To plan it again, comment there:
     atlantis plan -p network
-    Delete lock and plan
+    Reason, shown to everyone Delete lock and plan
     "##);
     let command = |dir: &str, workspace: &str| {
         let page = html("lock.html", "./", &LockPage::new(&lock("", dir, workspace, 41), None, &[], "tidelock", now()));

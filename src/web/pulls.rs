@@ -3,6 +3,7 @@
 mod list;
 
 use super::Site;
+use super::actions::{ActionFacts, ActionPanel, PanelScope, RequestNotice};
 use super::answer::{HttpProblem, Visit};
 use super::audit::AuditQuery;
 use super::dashboard::{LockRow, OwnerRow, RowFacts, status_view};
@@ -15,11 +16,11 @@ use crate::domain::waiting::{WaitCause, WaitingPull};
 use crate::domain::{CommitAddress, JobId, Login, PullId, PullRequest, PullState, RepoId};
 use crate::store::{ListedRun, RunCursor, View};
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
 pub(super) use list::{api_list, list};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -194,6 +195,10 @@ struct PullPage {
     all_runs: String,
     /// Filter of the audit log with its entries.
     audit: String,
+    /// Buttons of the person who looks.
+    actions: Option<ActionPanel>,
+    /// What became of the command that the person has asked for.
+    request: Option<RequestNotice>,
 }
 
 /// Facts of a pull request as last recorded.
@@ -271,6 +276,15 @@ fn missing_approvals(checks: &[PolicyCheckRecord], runs: &[ListedRun]) -> anyhow
     Ok(missing)
 }
 
+/// Returns the number of projects of a pull request with policies that lack approvals.
+pub(super) fn missing_approvals_of(view: &View<'_>, id: &PullId) -> anyhow::Result<usize> {
+    let checks = view.policy_checks(id)?;
+    if checks.is_empty() {
+        return Ok(0);
+    }
+    Ok(missing_approvals(&checks, &view.runs_of_pull(id, RUNS)?)?.len())
+}
+
 impl PullPage {
     fn new(
         records: &PullRecords,
@@ -319,12 +333,21 @@ impl PullPage {
             runs: records.runs.iter().map(|listed| RunRow::new(listed, now)).collect(),
             all_runs: RunQuery::of_pull(id).address(RunCursor::Newest),
             audit: AuditQuery::of_pull(id).address("audit", None),
+            actions: None,
+            request: None,
         })
     }
 }
 
+/// Query of the page of a pull request.
+#[derive(Deserialize)]
+pub(super) struct PullPageQuery {
+    /// Key of a command that a button has asked for.
+    request: Option<String>,
+}
+
 /// Parses the path after `/pulls/`: host, owner of any number of parts, name, and number.
-fn parse_pull(path: &str) -> Option<PullId> {
+pub(super) fn parse_pull(path: &str) -> Option<PullId> {
     let (repo, number) = path.rsplit_once('/')?;
     let number = number.parse().ok().filter(|number| *number > 0)?;
     Some(PullId { repo: RepoId::of_whole_name(repo)?, number })
@@ -335,14 +358,25 @@ pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
     Path(path): Path<String>,
+    Query(query): Query<PullPageQuery>,
 ) -> Result<Response, HttpProblem> {
     let none =
         || HttpProblem::not_found("This server knows no such pull request, or it is so old that it was dropped.");
     let id = parse_pull(&path).ok_or_else(none)?;
     let services = site.services()?;
-    let records = services.store.read(move |view| PullRecords::load(view, id)).await?.ok_or_else(none)?;
+    let is_actor = visit.actor().is_some();
+    let found = services.store.read(move |view| {
+        let facts = if is_actor { ActionFacts::load(view, &id)? } else { None };
+        let request = query.request.map(|key| RequestNotice::find(view, &id, &key)).transpose()?.flatten();
+        Ok(PullRecords::load(view, id)?.map(|records| (records, facts, request)))
+    });
+    let (records, facts, request) = found.await?.ok_or_else(none)?;
     let commits = site.state.commit_addresses.get(&records.id.repo.host.to_ascii_lowercase());
-    let view = PullPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
+    let mut view = PullPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
+    let buttons = facts.as_ref().zip(visit.actor());
+    view.actions =
+        buttons.and_then(|(facts, person)| ActionPanel::new(facts, &services.dispatch, person, PanelScope::Pull));
+    view.request = request;
     Ok(site.pages.page("pull.html", &visit, &view)?)
 }
 

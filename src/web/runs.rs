@@ -4,6 +4,7 @@ mod plan;
 mod query;
 mod results;
 
+use super::actions::{ActionFacts, ActionPanel, PanelScope};
 use super::answer::{HttpProblem, Visit};
 use super::api::records::{JobRecord, JobsAnswer, MAX_IN_RECORD, PullsAnswer, RunRecord, RunsAnswer};
 use super::audit::AuditQuery;
@@ -66,7 +67,8 @@ pub(super) fn routes() -> Vec<Route> {
     let jobs =
         about("Jobs of a run, the oldest first; the first 200.").part("id", "The run's id.").json::<JobsAnswer>();
     let pull = about("The page of a pull request: projects, locks, approvals and runs.");
-    let pull = pull.part("pull", "host/owner/name/number, each part escaped.").problems(&[404]);
+    let pull = pull.part("pull", "host/owner/name/number, each part escaped.");
+    let pull = pull.optional_query("request", "Key of a command that a button has asked for.").problems(&[400, 404]);
     let of_pulls = |summary| {
         about(summary)
             .optional_query("repository", "owner/name, or host/owner/name.")
@@ -144,6 +146,8 @@ struct RunPage {
     of_pull: String,
     /// Filter of the audit log with its entries.
     audit: String,
+    /// Buttons of the person who looks, for the pull request.
+    actions: Option<ActionPanel>,
 }
 
 impl From<RunResult> for StatusMark {
@@ -168,6 +172,7 @@ fn cause_words(trigger: Trigger) -> &'static str {
         Trigger::Replan => "planned again by the server",
         Trigger::Merge => "after the merge",
         Trigger::Drift => "drift run",
+        Trigger::Page => "page",
     }
 }
 
@@ -306,6 +311,7 @@ impl RunPage {
             after: after.clone(),
             of_pull: RunQuery::of_pull(&run.pull).address(RunCursor::Newest),
             audit: AuditQuery::of_run(run).address("audit", None),
+            actions: None,
         })
     }
 }
@@ -318,17 +324,22 @@ pub(super) async fn page(
 ) -> Result<Response, HttpProblem> {
     let id = RunId::parse(&id).ok_or_else(no_such_run)?;
     let services = site.services()?;
+    let is_actor = visit.actor().is_some();
     let found = services.store.read(move |view| {
         let Some(listed) = view.run_with_result(&id)? else { return Ok(None) };
         let jobs = view.first_jobs_of(&id, MAX_JOBS + 1)?;
         let (before, after) = (view.run_before(&listed.run)?, view.run_after(&listed.run)?);
-        Ok(Some(StoredRun { listed, jobs, before, after }))
+        let facts = if is_actor { ActionFacts::load(view, &listed.run.pull)? } else { None };
+        Ok(Some((StoredRun { listed, jobs, before, after }, facts)))
     });
-    let records = found.await?.ok_or_else(no_such_run)?;
+    let (records, facts) = found.await?.ok_or_else(no_such_run)?;
     let host = records.listed.run.pull.repo.host.to_ascii_lowercase();
     let commits = site.state.commit_addresses.get(&host);
     let mut view = RunPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
     let run = &records.listed.run;
+    let buttons = facts.as_ref().zip(visit.actor());
+    view.actions =
+        buttons.and_then(|(facts, person)| ActionPanel::new(facts, &services.dispatch, person, PanelScope::Pull));
     view.trace = site.state.trace_page.as_ref().map(|page| page.replace("{trace}", run.id.as_str()));
     Ok(site.pages.page("run.html", &visit, &view)?)
 }

@@ -303,6 +303,22 @@ test("a reader keeps filters, and what they are called is text", async () => {
   await close(page);
 });
 
+test("a pull request is planned by button, with the keyboard alone and without JavaScript", async () => {
+  const url = `${sandbox.server}/pulls/127.0.0.1/${REPO}/1`;
+  const page = await open(url, { javaScriptEnabled: false, viewport: { width: 390, height: 800 } });
+  const button = page.locator("button:focus", { hasText: "Plan again" });
+  for (let presses = 0; (await button.count()) === 0; presses++) {
+    assert.ok(presses < 60, "the focus never comes to the button");
+    await page.keyboard.press("Tab");
+  }
+  await page.keyboard.press("Enter");
+  await page.getByText(/^Your command /).waitFor();
+  assert.match(page.url(), /\/1\?request=[0-9a-f]{32}$/);
+  await sandbox.said(1, "Requested by");
+  assert.deepEqual(page.errors, []);
+  await close(page);
+});
+
 test("times are told in the reader's zone, with UTC beside", async () => {
   const page = await open(sandbox.server + paths.lock, { timezoneId: "Asia/Tokyo", locale: "en-GB" });
   const shown = await page.locator("time[data-whole]").innerText();

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 51] = [
+const DECISIONS: [(&str, Open); 52] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -94,6 +94,7 @@ const DECISIONS: [(&str, Open); 51] = [
     ("GET /lock", Open::People),
     ("DELETE /locks", Open::People),
     ("POST /locks/delete", Open::People),
+    ("POST /actions/{action}", Open::People),
     ("GET /jobs/{id}", Open::People),
     ("GET /jobs/{id}/log", Open::People),
     ("GET /jobs/{id}/stream", Open::People),
@@ -145,6 +146,7 @@ fn requests() -> Vec<(Method, String, Open)> {
             route
                 .replace("{id}", &"0".repeat(32))
                 .replace("{name}", "x.css")
+                .replace("{action}", "plan")
                 .replace("{*pull}", "h/o/r/1")
                 .replace("{*project}", "h/o/r"),
             *open,

@@ -1,5 +1,6 @@
 //! Policy checks: engines and their input, the effects of a failed check, and approvals of it.
 
+use crate::buttons::{address, buttons, press, send};
 use crate::runs_pages::{has, lacks, shown};
 use crate::support::*;
 use tidelock_forge::Pull;
@@ -342,4 +343,40 @@ fn conftest_is_run_where_it_is_asked_for_and_reads_no_configuration_of_the_pull_
         assert_eq!((words[4], words[5]), ("--no-color", "--config-file"));
         assert_eq!(std::fs::read_to_string(words[6]).unwrap(), "");
     });
+}
+
+/// A name of a page is no owner and no author: only a login of the host approves.
+#[test]
+fn policies_are_approved_by_button_only_with_a_login() {
+    let owners = one_set("owners: {users: [loopback, olga]}\nprevent_self_approve: true");
+    for (login, refusal) in
+        [(None, Some("has no login of the host")), (Some("alice"), Some("not a policy owner")), (Some("olga"), None)]
+    {
+        let people = login.map(|login| format!("people: [{{person: loopback, login: 127.0.0.1/{login}}}]\n"));
+        run_test(checked(&format!("{}{owners}", people.unwrap_or_default())), async |ctx| {
+            write_policy(ctx, NO_CREATION);
+            let pull = ctx.open_input("change", "2").await;
+            plan_and_check(ctx, &pull).await.1.is("policy_check", "failure");
+            let (_, page) = ctx.request("GET", &address(&pull), &[]).await;
+            has(&page, &["the policies of one project are not approved"]);
+            press(ctx, &pull, "approve_policies", &[]).await;
+            let said = ctx.next(&pull).await;
+            said.has("Requested by `loopback`");
+            match refusal {
+                Some(because) => {
+                    said.is("approve_policies", "failure").because("not_permitted").has(because);
+                    // An apply without the button meets the policies all the same.
+                    let mut form = buttons(ctx, &address(&pull), &[]).await["plan"].clone();
+                    form.action = "/actions/apply".to_owned();
+                    assert_eq!(send(ctx, &form, &[]).await.status, 200);
+                    ctx.next(&pull).await.is("apply", "failure").because("requirement");
+                }
+                None => {
+                    said.is("approve_policies", "success").has("approved by olga");
+                    press(ctx, &pull, "apply", &[]).await;
+                    ctx.next(&pull).await.is("apply", "success");
+                }
+            }
+        });
+    }
 }

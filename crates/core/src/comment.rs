@@ -253,9 +253,7 @@ fn build(grammar: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSet
 
 /// Returns the text after `-m` on one line, or an error if the command requires it.
 fn reason(grammar: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistake> {
-    let printable = |c: char| if c.is_control() { ' ' } else { c };
-    let why = typed.value(Flag::Why).map(|text| text.trim().chars().map(printable).collect::<String>());
-    let why = why.filter(|why| !why.is_empty());
+    let why = typed.value(Flag::Why).map_or(Ok(None), checked_reason);
     let forced = typed.is_on(Flag::Force);
     let (what, example) = match grammar.name {
         CommandName::Apply if forced => ("--force", "apply --force -m 'why'"),
@@ -264,13 +262,24 @@ fn reason(grammar: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mis
         _ => ("", grammar.example),
     };
     let mistake = |what: String| Err(Mistake { what, type_this: example.to_owned() });
-    match &why {
-        None if !what.is_empty() => mistake(format!("{what} needs a reason: -m 'why'")),
-        Some(_) if grammar.name == CommandName::Apply && !forced => mistake("-m goes with --force".to_owned()),
-        Some(why) if why.chars().count() > MAX_WHY => {
-            mistake(format!("the reason after -m has more than {MAX_WHY} characters"))
+    match why {
+        Ok(None) if !what.is_empty() => mistake(format!("{what} needs a reason: -m 'why'")),
+        Ok(Some(_)) | Err(_) if grammar.name == CommandName::Apply && !forced => {
+            mistake("-m goes with --force".to_owned())
         }
-        _ => Ok(why),
+        Ok(why) => Ok(why),
+        Err(problem) => mistake(format!("the reason after -m {problem}")),
+    }
+}
+
+/// Returns a reason on one line; `None` if the text is blank. The error is for people, after the name of the reason.
+pub fn checked_reason(text: &str) -> Result<Option<String>, String> {
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let why: String = text.trim().chars().map(printable).collect();
+    match why.chars().count() {
+        0 => Ok(None),
+        1..=MAX_WHY => Ok(Some(why)),
+        _ => Err(format!("has more than {MAX_WHY} characters")),
     }
 }
 

@@ -194,7 +194,11 @@ pub fn shortened(comment: &str, limit: usize) -> String {
 /// Renders the text without markers, as much of it as there is room for.
 fn body(reply: &Reply, options: &RenderOptions, room: CommentRoom) -> String {
     let (template, context) = context_of(reply, options, room);
-    markdown::tidy(&options.templates.render(template, context))
+    let text = markdown::tidy(&options.templates.render(template, context));
+    match reply.command.as_ref().and_then(|command| command.person.as_ref()) {
+        Some(person) => format!("Requested by {} on Tidelock's page.\n\n{text}", markdown::code(&person.name)),
+        None => text,
+    }
 }
 
 /// Returns the template of a reply, and its context.

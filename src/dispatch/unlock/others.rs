@@ -93,7 +93,7 @@ enum AllChecked {
 
 /// Checks each of them.
 async fn check_all(inner: &Inner, pull: &PullId, command: &Command, pulls: &[PullId]) -> Result<AllChecked> {
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::of(command));
     let mut looked = Vec::new();
     for other in pulls {
         let id = other.clone();

@@ -137,6 +137,14 @@ impl OwnerCheck<'_> {
         if !clears && (set.passed || set.valid_approvals().count() >= missing) {
             return Ok(SetDecision::default());
         }
+        if !self.work.command.is_of_host() {
+            let note = format!(
+                "{user} has no login of the host in the server's `repos.yaml` (`people`), so it is unknown whether {user} is an owner, or \
+                 the author, of what `{}` is about",
+                set.name
+            );
+            return Ok(SetDecision::refused(note));
+        }
         if !self.owns(rule).await? {
             let owners = match super::owners(&rule.owners).as_str() {
                 "" => "it has no owners".to_owned(),

@@ -5,9 +5,10 @@ use crate::domain::drift::ProjectDrift;
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{Job, ProjectLock, ProjectStatus};
 use crate::domain::waiting::WaitingPull;
-use crate::domain::{ProjectId, RepoId};
+use crate::domain::{ProjectId, PullId, RepoId};
 use crate::store::{RunCursor, RunFilter, RunsFound, View};
 use crate::web::Site;
+use crate::web::actions::{ActionFacts, ActionPanel, PanelScope};
 use crate::web::answer::{HttpProblem, Visit};
 use crate::web::audit::AuditQuery;
 use crate::web::dashboard::{LockRow, OwnerRow, RowFacts};
@@ -74,6 +75,12 @@ impl ProjectTraces {
         })
     }
 
+    /// Returns the pull request that has the project, and its name of it.
+    fn holder(&self) -> Option<(&PullId, &ProjectId)> {
+        let lock = self.locks.first().map(|(lock, _)| (&lock.holder.pull, &lock.project));
+        lock.or_else(|| self.owners.first().map(|owner| (&owner.holder.pull, &owner.project)))
+    }
+
     /// Returns true if the state has no trace of the project.
     fn is_unknown(&self) -> bool {
         self.names.is_empty() && self.line.is_empty() && self.runs.rows.is_empty()
@@ -115,6 +122,8 @@ struct ProjectPage {
     older: Option<String>,
     of_repository: String,
     audit: Vec<AuditLink>,
+    /// Buttons of the person who looks, for the pull request that has the project.
+    actions: Option<ActionPanel>,
 }
 
 impl ProjectPage {
@@ -161,6 +170,7 @@ impl ProjectPage {
             older: runs.older.as_ref().map(address),
             of_repository: filters::address("projects", &[("repository", &repo.to_string())]),
             audit: if names.is_empty() { vec![audit(&None)] } else { names.iter().map(audit).collect() },
+            actions: None,
         }
     }
 }
@@ -202,11 +212,21 @@ pub(super) async fn page(
     };
     let services = site.services()?;
     let asked = (repo.clone(), project.clone());
-    let records = services.store.read(move |view| ProjectTraces::load(view, &asked.0, &asked.1, cursor)).await?;
+    let is_actor = visit.actor().is_some();
+    let found = services.store.read(move |view| {
+        let records = ProjectTraces::load(view, &asked.0, &asked.1, cursor)?;
+        let holder = records.holder().filter(|_| is_actor);
+        let facts = holder.map(|(pull, _)| ActionFacts::load(view, pull)).transpose()?.flatten();
+        Ok((records, facts))
+    });
+    let (records, facts) = found.await?;
     if records.is_unknown() {
         return Err(none());
     }
-    let view = ProjectPage::new(&records, &repo, &project, &site.state.executable_name);
+    let mut view = ProjectPage::new(&records, &repo, &project, &site.state.executable_name);
+    if let (Some(facts), Some(person), Some((_, held))) = (&facts, visit.actor(), records.holder()) {
+        view.actions = ActionPanel::new(facts, &services.dispatch, person, PanelScope::Project(held));
+    }
     Ok(site.pages.page("project.html", &visit, &view)?)
 }
 

@@ -56,6 +56,7 @@ pub enum Trigger {
     Replan,
     Merge,
     Drift,
+    Page,
 }
 
 impl Trigger {
@@ -169,6 +170,18 @@ pub struct Command {
     pub trigger: Trigger,
     /// The person who asked.
     pub user: Login,
+    /// The person whose button caused it ([`Trigger::Page`]); `user` is then this person's login, or the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub person: Option<PagePerson>,
+}
+
+/// Person who asked for a command on a page of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PagePerson {
+    /// Name on the pages, which is a proved identity: an email address, or the user of basic auth.
+    pub name: String,
+    /// True if `people` has a login of the host for this person; otherwise the host does not know the name.
+    pub has_login: bool,
 }
 
 impl Command {
@@ -193,6 +206,20 @@ impl Command {
             at: None,
             trigger,
             user: user.into(),
+            person: None,
+        }
+    }
+
+    /// Returns the name of the person for the audit log: the one on the pages if a button caused the command.
+    pub fn asked_by(&self) -> &str {
+        self.person.as_ref().map_or(self.user.as_str(), |person| &person.name)
+    }
+
+    /// Returns true if `user` is an account of the host, whose teams and rights the host knows.
+    pub fn is_of_host(&self) -> bool {
+        match &self.person {
+            Some(person) => person.has_login,
+            None => self.trigger != Trigger::Page,
         }
     }
 }
@@ -200,6 +227,21 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_of_a_page_is_an_account_of_the_host_only_with_a_login() {
+        let command = |trigger, person| Command { person, ..Command::new(CommandName::Plan, trigger, "ada") };
+        let person = |has_login| Some(PagePerson { name: "ada@example.com".into(), has_login });
+        for (command, name, is_of_host) in [
+            (command(Trigger::Comment, None), "ada", true),
+            (command(Trigger::Page, person(true)), "ada@example.com", true),
+            (command(Trigger::Page, person(false)), "ada@example.com", false),
+            // Its delivery was dropped, and with it the person.
+            (command(Trigger::Page, None), "ada", false),
+        ] {
+            assert_eq!((command.asked_by(), command.is_of_host()), (name, is_of_host), "{command:?}");
+        }
+    }
 
     #[test]
     fn targets_of_earlier_versions_are_read_and_written_as_they_were() {

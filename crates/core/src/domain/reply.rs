@@ -298,6 +298,9 @@ pub enum Message {
         project: ProjectId,
         /// The person who deleted it; may be empty.
         user: String,
+        /// The person's reason; may be empty.
+        #[serde(default)]
+        why: String,
         /// Pull requests that are planned there next.
         #[serde(default)]
         next: Vec<NextInLine>,

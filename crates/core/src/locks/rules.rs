@@ -351,8 +351,8 @@ impl Transition {
         let result = format!("deleted; {pull} had it");
         let project = Some(lock.project.label());
         self.follows.audit = Some(AuditEntry { result, pull: Some(pull.clone()), project, ..by.clone() });
-        let (project, user) = (lock.project, by.who.clone());
-        self.follows.message = Some(Message::Discarded { project, user, next: Vec::new() });
+        let (project, user, why) = (lock.project, by.who.clone(), by.why.clone().unwrap_or_default());
+        self.follows.message = Some(Message::Discarded { project, user, why, next: Vec::new() });
     }
 
     /// Deletes all locks and plans of the pull request; it is notified if there was a lock, or a remark.

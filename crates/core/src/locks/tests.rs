@@ -526,7 +526,10 @@ fn who_deletes_a_lock_is_named_to_its_holder_and_in_the_audit_log() {
     };
     let (after, follows) = delete(None);
     assert_eq!((after.locks, after.plans), (vec![lock(1, 1)], vec![]));
-    assert_eq!(follows.message, Some(Message::Discarded { project: project(0), user: "bob".into(), next: Vec::new() }));
+    assert_eq!(
+        follows.message,
+        Some(Message::Discarded { project: project(0), user: "bob".into(), why: String::new(), next: Vec::new() })
+    );
     let entry = follows.audit.unwrap();
     assert_eq!(
         (entry.result.as_str(), entry.project.as_deref()),

@@ -70,9 +70,9 @@ pub(super) fn template(
         Message::Cleanup { locks, unmerged, remarks, next } => {
             ("cleanup.md", context! { remarks, next => Serde(next), ..freed_at_close(locks, unmerged, options) })
         }
-        Message::Discarded { project, user, next } => (
+        Message::Discarded { project, user, why, next } => (
             "discarded.md",
-            context! { project => Serde(project), user, plan => plan(Some(project)), next => Serde(next) },
+            context! { project => Serde(project), user, why, plan => plan(Some(project)), next => Serde(next) },
         ),
         Message::DependentPlansDiscarded { projects, on, number } => {
             dependent_plans_discarded(projects, on, *number, options)

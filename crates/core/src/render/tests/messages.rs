@@ -164,10 +164,10 @@ fn unlocking_lists_the_projects() {
 
     To plan again: `atlantis plan`
     ");
-    assert_snapshot!(say(CommandName::Plan, Message::Discarded { project: network(), user: "alice".into(), next: vec![] }), @r"
+    assert_snapshot!(say(CommandName::Plan, Message::Discarded { project: network(), user: "alice".into(), why: "left <b>behind</b>".into(), next: vec![] }), @r"
     discarded: ### Plan discarded, lock released: `network` · dir `infra/network` · workspace `prod`
 
-    alice deleted the lock on the server's page. To plan again: `atlantis plan -p network`
+    alice deleted the lock on the server's page. Why: left &#60;b&#62;behind&#60;/b&#62;. To plan again: `atlantis plan -p network`
     ");
     let plain = ProjectId { dir: "live/app".into(), workspace: "default".into(), name: None };
     let discarded = Message::DependentPlansDiscarded { projects: vec![network(), plain], on: network(), number: 7 };

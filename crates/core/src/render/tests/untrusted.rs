@@ -100,7 +100,7 @@ fn any_message() -> impl Strategy<Value = Reply> {
             6 => Message::UnlockRefused { because: a, link: Some(b) },
             7 => Message::Cancelled { stopped: vec![a], left: vec![b] },
             8 => Message::NotMerged { because: a },
-            _ => Message::Discarded { project: unnamed(&a), user: b, next: vec![] },
+            _ => Message::Discarded { project: unnamed(&a), user: b.clone(), why: b, next: vec![] },
         };
         reply(CommandName::Plan, ReplyBody::Message(message))
     })

@@ -1,0 +1,170 @@
+//! Commands of the pages' buttons. Each is one command on a known pull request: recorded like a delivery before the page answers, run by the
+//! pull request's actor under the rules for comments, and answered there.
+
+use super::Handle;
+use super::decide::{Decision, NOT_ALLOWLISTED};
+use super::delivery_outcome::DeliveryOutcome;
+use super::immediate_commands::entry;
+use super::inner::Inner;
+use super::requests;
+use crate::comment::{checked_reason, checked_target};
+use crate::domain::command::{Command, CommandName, PagePerson, Target, Trigger};
+use crate::domain::state::Delivery;
+use crate::domain::{CommitSha, DeliveryId, Event, Login, ProjectId, PullId, PullRequest, RequestEvent};
+use crate::execute::permissions::{Asker, Gatekeeper};
+use crate::execute::{RequestRefused, random_id};
+use crate::store::Tx;
+use anyhow::Result;
+use jiff::Timestamp;
+
+/// Start of the identities of these commands.
+const IDENTITY: &str = "page:";
+/// Number of characters of a form's key, which are hexadecimal digits.
+const KEY: usize = 32;
+
+/// Commands with a button.
+const BUTTONS: [CommandName; 7] = [
+    CommandName::Plan,
+    CommandName::Apply,
+    CommandName::Cancel,
+    CommandName::Unlock,
+    CommandName::ApprovePolicies,
+    CommandName::Freeze,
+    CommandName::Unfreeze,
+];
+
+/// Command of a person on a page.
+#[derive(Debug, Clone)]
+pub struct PageCommand {
+    /// Name of the person on the pages, which is a proved identity.
+    pub person: String,
+    /// The pull request.
+    pub pull: PullId,
+    /// The command.
+    pub name: CommandName,
+    /// The only project that it is for.
+    pub project: Option<ProjectId>,
+    /// Head commit that the person saw.
+    pub head: String,
+    /// Reason; may be empty.
+    pub why: String,
+    /// Key of the form. A command with the key of an earlier one is not run.
+    pub key: String,
+}
+
+/// Returns the command that has a button by this word.
+pub(crate) fn button_command(word: &str) -> Option<CommandName> {
+    BUTTONS.into_iter().find(|name| name.as_str() == word)
+}
+
+/// Returns a key for a form.
+pub(crate) fn form_key() -> String {
+    random_id()
+}
+
+/// Returns the identity of the command with this key; `None` if it is no key of a form.
+pub(crate) fn page_delivery(key: &str) -> Option<DeliveryId> {
+    let is_key = key.len() == KEY && key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_key.then(|| DeliveryId::new(format!("{IDENTITY}{key}")))
+}
+
+/// Returns true if a command is about what the person saw at a head. Others are about the repository, or about what runs.
+fn is_of_head(name: CommandName) -> bool {
+    !matches!(name, CommandName::Cancel | CommandName::Freeze | CommandName::Unfreeze)
+}
+
+impl Handle {
+    /// Records the command of a button. One with the key of an earlier command does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The reason, if nothing is recorded.
+    pub async fn command_from_page(&self, asked: PageCommand) -> Result<(), RequestRefused> {
+        let inner = &self.inner;
+        inner.may(asked.name)?;
+        let identity = page_delivery(&asked.key)
+            .ok_or_else(|| RequestRefused::Wrong("the form has no key; reload the page".to_owned()))?;
+        if !inner.allowlist.allows(&asked.pull.repo) {
+            return Err(RequestRefused::Forbidden(NOT_ALLOWLISTED.to_owned()));
+        }
+        let id = asked.pull.clone();
+        let known = inner.ctx.store.read(move |view| view.pull(&id)).await?;
+        if known.is_none() || inner.ctx.hosts.for_repo(&asked.pull.repo).is_err() {
+            return Err(RequestRefused::NotFound("This server knows no such pull request.".to_owned()));
+        }
+        let command = inner.command_of_button(&asked)?;
+        let (cause, what) = (identity.clone().into(), command.name.spoken());
+        let asked_for = entry(command.asked_by(), what, &asked.pull, &cause, "asked for on a page");
+        let event = RequestEvent { pull: asked.pull.clone(), command: Box::new(command) };
+        let task = requests::task(inner, &event);
+        let (host_id, received) = (String::new(), Timestamp::now());
+        let delivery = Delivery { identity, host_id, received, event: Event::Request(event) };
+        let audit = move |tx: &Tx<'_>| tx.audit(&asked_for).map(|()| true);
+        match inner.record(delivery, asked.pull, Decision::Queue(task), audit).await {
+            DeliveryOutcome::Queued | DeliveryOutcome::Known => Ok(()),
+            _ => Err(RequestRefused::Stopped),
+        }
+    }
+
+    /// Returns the commands whose buttons a person gets on a pull request: those that no rule refuses for which no host has to be asked.
+    pub fn buttons_for(&self, pull: &PullRequest, person: &str) -> Vec<CommandName> {
+        let ctx = &self.inner.ctx;
+        let is_served = self.inner.allowlist.allows(&pull.id.repo)
+            && ctx.hosts.for_repo(&pull.id.repo).is_ok()
+            && (ctx.settings.allow_fork_prs || !pull.fork);
+        if !is_served {
+            return Vec::new();
+        }
+        let asker = Asker::of_page(ctx, &pull.id.repo, person);
+        let mut gatekeeper = Gatekeeper::new(ctx, &pull.id.repo, &pull.base.branch, asker);
+        let may = |name: &CommandName| self.inner.may(*name).is_ok() && gatekeeper.may_be_permitted(*name);
+        BUTTONS.into_iter().filter(may).collect()
+    }
+}
+
+impl Inner {
+    fn command_of_button(&self, asked: &PageCommand) -> Result<Command, RequestRefused> {
+        let PageCommand { person, pull, name, project, head, why, .. } = asked;
+        let wrong = RequestRefused::Wrong;
+        let target = match project {
+            None => Target::default(),
+            Some(ProjectId { name: Some(name), .. }) => checked_target(None, None, Some(name)).map_err(wrong)?,
+            Some(ProjectId { dir, workspace, .. }) => {
+                checked_target(Some(dir), Some(workspace), None).map_err(wrong)?
+            }
+        };
+        let why = checked_reason(why).map_err(|problem| wrong(format!("the reason {problem}")))?;
+        if why.is_none() && *name == CommandName::Freeze {
+            return Err(wrong("a freeze needs a reason: go back and fill it in".to_owned()));
+        }
+        let at = is_of_head(*name).then(|| CommitSha::parse(head)).transpose();
+        let at = at.map_err(|_| wrong("the form names no commit; reload the page".to_owned()))?;
+        let login = self.ctx.global.people.login_of(person, &pull.repo.host);
+        let user = login.cloned().unwrap_or_else(|| Login::new(person.clone()));
+        let person = Some(PagePerson { name: person.clone(), has_login: login.is_some() });
+        let why = why.filter(|_| matches!(name, CommandName::Unlock | CommandName::Freeze | CommandName::Unfreeze));
+        Ok(Command { target, why, at, person, ..Command::new(*name, Trigger::Page, user) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_random_key_identifies_a_command() {
+        let key = form_key();
+        assert_eq!(page_delivery(&key), Some(DeliveryId::new(format!("page:{key}"))));
+        for key in ["", "0", &"g".repeat(KEY), &"A".repeat(KEY), &format!("{key}0"), &key.replace(&key[..1], "\n")] {
+            assert_eq!(page_delivery(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_button_has_the_word_of_its_command() {
+        assert_eq!(button_command("approve_policies"), Some(CommandName::ApprovePolicies));
+        for word in ["import", "state_rm", "force_unlock", "lock", "help", ""] {
+            assert_eq!(button_command(word), None, "{word}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The person who wants to do something, as far as a host or only the pages know the name.
+
+use super::super::context::Context;
+use super::Gatekeeper;
+use crate::config::permissions::{Act, EscapeHatch, Permitted};
+use crate::domain::RepoId;
+use crate::domain::command::{Command, CommandName};
+
+/// Person who wants to do something.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asker<'a> {
+    /// A person with this login of the host.
+    OfHost(&'a str),
+    /// A person with this name on a page, whose teams no host reports.
+    OfPage(&'a str),
+}
+
+impl<'a> Asker<'a> {
+    /// Returns the person who asked for a command.
+    pub(crate) fn of(command: &'a Command) -> Asker<'a> {
+        let user = command.user.as_str();
+        if command.is_of_host() { Asker::OfHost(user) } else { Asker::OfPage(user) }
+    }
+
+    /// Returns the person whom pages show by this name: with the login that `people` has for the repository's host, if it has one.
+    pub(crate) fn of_page(ctx: &'a Context, repo: &RepoId, name: &'a str) -> Asker<'a> {
+        match ctx.global.people.login_of(name, &repo.host) {
+            Some(login) => Asker::OfHost(login.as_str()),
+            None => Asker::OfPage(name),
+        }
+    }
+}
+
+impl Gatekeeper<'_> {
+    /// Returns false if a rule refuses a command on every project, whatever the host would report. Asks nobody: pages show buttons by it.
+    pub(crate) fn may_be_permitted(&mut self, command: CommandName) -> bool {
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        loop {
+            let decided = match EscapeHatch::for_command(command) {
+                Some(hatch) => self.permissions.decide_escape_hatch(name, hatch, None, &self.teams),
+                None => Some(self.permissions.decide(name, Act { command, project: None }, &self.teams)),
+            };
+            match (decided, self.person) {
+                (Some(Permitted::Allowed), _) => return true,
+                (Some(Permitted::Refused { .. }), _) => return false,
+                (Some(Permitted::Ask(_)) | None, Asker::OfHost(_)) => return true,
+                // Only administrators have the right.
+                (None, Asker::OfPage(_)) => return false,
+                (Some(Permitted::Ask(team)), Asker::OfPage(_)) => drop(self.teams.insert(team, false)),
+            }
+        }
+    }
+}
