@@ -1,15 +1,19 @@
 //! Detections of drift that `repos.yaml` schedules (`drift`). The record of a detection is committed before it begins, and its end with its
 //! results: a killed server neither repeats nor loses one. What was missed is made up for once, within the window of the schedule.
 
-use super::Handle;
 use super::drift::Counted;
 use super::inner::Inner;
 use super::recorder;
+use super::{Handle, PageVisitor};
 use crate::config::drift::DriftSchedule;
+use crate::config::permissions::Act;
+use crate::domain::command::CommandName;
 use crate::domain::drift::{DriftCheck, DriftCheckEnd};
+use crate::domain::state::AuditEntry;
 use crate::domain::{Login, RepoId};
 use crate::execute::RequestRefused;
 use crate::execute::drift::{self, DriftRequest, ScheduledDetection};
+use crate::execute::permissions::{Asker, Gatekeeper};
 use crate::store::is_deposed;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -64,6 +68,49 @@ impl Handle {
     /// Returns the repositories with a schedule, by their names.
     pub(crate) async fn drift_schedules(&self) -> Result<Vec<ScheduledRepository>> {
         scheduled(&self.inner).await
+    }
+
+    /// Returns true if a person on a page may ask for a drift detection of this repository, as far as that is known without a host.
+    pub(crate) fn may_check_drift(&self, one: &ScheduledRepository, person: &str, visitor: PageVisitor) -> bool {
+        let branch = one.schedule.branch.as_deref().unwrap_or_default();
+        let asker = Asker::of_page(&self.inner.ctx, &one.repo, person);
+        visitor == PageVisitor::Operator
+            || Gatekeeper::new(&self.inner.ctx, &one.repo, branch, asker).may_be_permitted(CommandName::Plan)
+    }
+
+    /// Begins a detection of a repository with a schedule, `host/owner/name`, for a person on a page who may `plan` there. The audit log
+    /// gets `by`.
+    ///
+    /// # Errors
+    ///
+    /// The reason, if none begins.
+    pub(crate) async fn check_drift_now(
+        &self,
+        repo: &str,
+        by: AuditEntry,
+        visitor: PageVisitor,
+    ) -> Result<(), RequestRefused> {
+        let inner = &self.inner;
+        let found = scheduled(inner).await?.into_iter().find(|one| one.repo.to_string() == repo);
+        let one = found.ok_or_else(|| RequestRefused::NotFound("No such repository has a schedule.".to_owned()))?;
+        if visitor != PageVisitor::Operator {
+            let asker = Asker::of_page(&inner.ctx, &one.repo, &by.who);
+            let branch = one.schedule.branch.as_deref().unwrap_or_default();
+            let mut gatekeeper = Gatekeeper::new(&inner.ctx, &one.repo, branch, asker);
+            let refusal = gatekeeper.refusal(Act { command: CommandName::Plan, project: None }).await;
+            let refusal =
+                refusal.map_err(|error| RequestRefused::Host(inner.ctx.redactor.redact(&error.to_string())))?;
+            if let Some(because) = refusal {
+                return Err(RequestRefused::Forbidden(format!("{because}.")));
+            }
+        }
+        if running(inner).contains(&one.repo) {
+            return Err(RequestRefused::Conflict("A detection of this repository runs already.".to_owned()));
+        }
+        if running(inner).len() >= MAX_AT_ONCE || !begin(inner, one, Timestamp::now(), Some(by)).await? {
+            return Err(RequestRefused::Busy);
+        }
+        Ok(())
     }
 }
 
@@ -180,7 +227,7 @@ async fn begin_due(inner: &Arc<Inner>) -> Result<Duration> {
     // Those whose last detection is longest ago come first, so that none is left out for good where there is no time for all.
     due.sort_by_key(|(time, one)| (one.check.as_ref().map(|check| check.began), *time));
     for (time, one) in due {
-        if running(inner).len() >= MAX_AT_ONCE || inner.actors.draining() || !begin(inner, one, time).await? {
+        if running(inner).len() >= MAX_AT_ONCE || inner.actors.draining() || !begin(inner, one, time, None).await? {
             break;
         }
     }
@@ -200,12 +247,18 @@ impl Drop for RunningCheck {
     }
 }
 
-/// Records that a detection begins, and runs it in the background. False if too many drift runs are at work.
-async fn begin(inner: &Arc<Inner>, one: ScheduledRepository, due: Timestamp) -> Result<bool> {
+/// Records that a detection begins, and runs it in the background; `by` is about the person who asked for it, if one did. False if one of
+/// the repository is at work, or too many drift runs are.
+async fn begin(inner: &Arc<Inner>, one: ScheduledRepository, due: Timestamp, by: Option<AuditEntry>) -> Result<bool> {
     let ScheduledRepository { repo, schedule, check: last, .. } = one;
     let Some(counted) = Counted::one_more(inner) else { return Ok(false) };
+    if !running(inner).insert(repo.clone()) {
+        return Ok(false);
+    }
+    let marked = RunningCheck { repo: repo.clone(), counted };
+    let user = Login::new(by.as_ref().map_or(USER, |by| by.who.as_str()));
     let before = last.filter(|last| last.due == due).map_or(0, |last| last.attempts);
-    let check = DriftCheck { repo: repo.clone(), due, began: Timestamp::now(), attempts: before + 1, end: None };
+    let check = DriftCheck { repo, due, began: Timestamp::now(), attempts: before + 1, end: None };
     let record = check.clone();
     recorder::transaction(inner, move |tx| {
         // The repository was known under its name in another case.
@@ -213,14 +266,13 @@ async fn begin(inner: &Arc<Inner>, one: ScheduledRepository, due: Timestamp) -> 
         let is_other = |other: &RepoId| *other != record.repo && is_same(other, &record.repo);
         let mut others = known.iter().map(|known| &known.repo).filter(|other| is_other(other));
         others.try_for_each(|other| tx.forget_drift_check(other))?;
+        by.iter().try_for_each(|by| tx.audit(by))?;
         tx.put_drift_check(&record)
     })
     .await?;
-    running(inner).insert(repo.clone());
-    let marked = RunningCheck { repo, counted };
     inner.tasks.spawn(async move {
         let inner = &marked.counted.0;
-        if let Err(error) = detect(inner, check, schedule).await
+        if let Err(error) = detect(inner, check, schedule, user).await
             && !is_deposed(&error)
         {
             tracing::error!(
@@ -234,8 +286,8 @@ async fn begin(inner: &Arc<Inner>, one: ScheduledRepository, due: Timestamp) -> 
 
 /// Runs a detection. Its end is recorded with its results; if there are none, here. One that is stopped has no end: the next leader begins
 /// it again.
-async fn detect(inner: &Arc<Inner>, check: DriftCheck, schedule: DriftSchedule) -> Result<()> {
-    let refused = match detection(inner, &check, schedule).await {
+async fn detect(inner: &Arc<Inner>, check: DriftCheck, schedule: DriftSchedule, user: Login) -> Result<()> {
+    let refused = match detection(inner, &check, schedule, user).await {
         Ok(()) | Err(RequestRefused::Stopped) => return Ok(()),
         Err(refused) => refused,
     };
@@ -250,7 +302,12 @@ async fn detect(inner: &Arc<Inner>, check: DriftCheck, schedule: DriftSchedule) 
     recorder::transaction(inner, move |tx| tx.end_drift_check(&check, end)).await
 }
 
-async fn detection(inner: &Inner, check: &DriftCheck, schedule: DriftSchedule) -> Result<(), RequestRefused> {
+async fn detection(
+    inner: &Inner,
+    check: &DriftCheck,
+    schedule: DriftSchedule,
+    user: Login,
+) -> Result<(), RequestRefused> {
     let DriftSchedule { projects, notifies, branch, .. } = schedule;
     let stop = inner.drift.stopper();
     let branch = match branch {
@@ -264,7 +321,7 @@ async fn detection(inner: &Inner, check: &DriftCheck, schedule: DriftSchedule) -
         commit: None,
         tag: None,
         wanted: Vec::new(),
-        user: Login::new(USER),
+        user,
         scheduled: Some(ScheduledDetection { check: check.clone(), projects, notifies }),
     };
     drift::detect(&inner.ctx, &request, stop).await.map(drop)

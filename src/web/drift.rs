@@ -53,8 +53,11 @@ pub(super) fn routes() -> Vec<Route> {
         .optional_query("state", "drifted, failed, skipped or clean.")
         .optional_query("after", "Cursor of the next page.")
         .problems(&[400]);
+    let check = about("Begins a detection of a repository with a schedule.").query("repo", "host/owner/name.");
+    let check = check.change().problems(&[404, 409, 413, 502]);
     vec![
         route(Method::GET, "/drift", People, page::page, page.page()),
+        route(Method::POST, "/drift/check", People, page::check_now, check),
         route(Method::POST, "/api/drift/detect", Token(Drift), detect, of_detect),
         route(Method::GET, "/api/drift/status", Token(Read), status, of_status.drift::<StatusData>(&[200])),
         route(Method::POST, "/api/drift/remediate", Token(Apply), remediate::remediate, plans),

@@ -170,6 +170,7 @@ fn every_route_has_its_decision_in_one_table() {
     Token(Plan)   POST /api/plan
     Token(Apply)  POST /api/apply
     People        GET /drift
+    People        POST /drift/check
     Token(Drift)  POST /api/drift/detect
     Token(Read)   GET /api/drift/status
     Token(Apply)  POST /api/drift/remediate

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 52] = [
+const DECISIONS: [(&str, Open); 53] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -108,6 +108,7 @@ const DECISIONS: [(&str, Open); 52] = [
     ("GET /projects/{*project}", Open::People),
     ("GET /search", Open::People),
     ("GET /drift", Open::People),
+    ("POST /drift/check", Open::People),
     ("GET /audit", Open::People),
     ("GET /audit.csv", Open::People),
     ("GET /audit.json", Open::PeopleAndToken),

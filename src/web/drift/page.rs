@@ -1,17 +1,18 @@
 //! `/drift`: repositories with a schedule, and projects with drift or of which nothing is known.
 
-use crate::dispatch::{ScheduleState, ScheduledRepository};
+use crate::dispatch::{RequestRefused, ScheduleState, ScheduledRepository};
 use crate::domain::drift::{DriftCheckEnd, DriftFinding, DriftKind, ProjectDrift};
 use crate::domain::{JobId, RepoId, RunId};
 use crate::store::{DriftFilter, DriftFindings};
 use crate::web::Site;
 use crate::web::answer::{HttpProblem, Visit};
 use crate::web::filters::{self, GivenFilter, MAX_OFFERED, one_of, unusable_filter};
+use crate::web::locks::FormFields;
 use crate::web::pages::{ProjectView, StatusMark, Total, When, shown, totals};
 use axum::Extension;
-use axum::extract::State;
-use axum::response::Response;
-use http::Uri;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use http::{StatusCode, Uri};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::sync::Arc;
@@ -96,6 +97,8 @@ struct ScheduleRow {
     /// Scheduled time for which no detection has begun in its window.
     missed: Option<When>,
     next: Option<When>,
+    /// `host/owner/name`, for the button of a person who may ask for a check now.
+    check_now: Option<String>,
 }
 
 /// A project.
@@ -159,6 +162,7 @@ impl ScheduleRow {
             totals: counted.collect(),
             missed: one.missed(now).map(|time| When::new(time, now)),
             next: next.map(|next| When::new(next, now)),
+            check_now: None,
         }
     }
 }
@@ -211,19 +215,49 @@ pub(in crate::web) async fn page(
     let (totals, found): (_, DriftFindings) = found.await?;
     let now = Timestamp::now();
     let rows = std::iter::zip(&scheduled, &totals);
+    let may_check = |one: &ScheduledRepository| {
+        let may = |person| services.dispatch.may_check_drift(one, person, visit.visitor);
+        one.state != ScheduleState::Running && visit.actor().is_some_and(may)
+    };
+    let row = |(one, totals): (&ScheduledRepository, &Vec<_>)| ScheduleRow {
+        check_now: may_check(one).then(|| one.repo.to_string()),
+        ..ScheduleRow::new(one, totals, now)
+    };
     let view = DriftPage {
         repository: query.filter.repo.clone().unwrap_or_default(),
         state: query.filter.kind.map(DriftKind::as_str).unwrap_or_default(),
         states: DriftKind::ALL.iter().map(|kind| kind.as_str()).collect(),
         filtered: query.filter != DriftFilter::default(),
         repositories,
-        scheduled: rows.map(|(one, totals)| ScheduleRow::new(one, totals, now)).collect(),
+        scheduled: rows.map(row).collect(),
         more: scheduled.len().saturating_sub(MAX_SCHEDULED),
         rows: found.rows.iter().map(|found| DriftRow::new(found, now)).collect(),
         first: query.after.map(|_| query.address(None)),
         next: found.next.map(|next| query.address(Some(next))),
     };
     Ok(site.pages.page("drift.html", &visit, &view)?)
+}
+
+/// Begins a detection of a repository with a schedule.
+pub(super) async fn check_now(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Result<Response, HttpProblem> {
+    let services = site.services()?;
+    visit.actor().ok_or_else(HttpProblem::unproved)?;
+    let fields = FormFields::read(request).await?;
+    let repo = fields.get("repo").unwrap_or_default();
+    let entry = visit.entry("drift check", repo, "asked for on a page");
+    match services.dispatch.check_drift_now(repo, entry, visit.visitor).await {
+        Err(RequestRefused::Conflict(text)) => Err(HttpProblem::new(StatusCode::CONFLICT, "A check runs", text)),
+        Err(refused) => Err(refused.into()),
+        Ok(()) if visit.browser => {
+            let address = filters::address("drift", &[("repository", repo)]);
+            Ok(Redirect::to(&format!("{}{address}", visit.root)).into_response())
+        }
+        Ok(()) => Ok("A detection has begun.\n".into_response()),
+    }
 }
 
 #[cfg(test)]

@@ -209,3 +209,47 @@ fn projects_are_chosen_and_what_pull_requests_hold_is_left_alone() {
         until_page_has(ctx, "there is no branch \"gone\"").await;
     });
 }
+
+#[test]
+fn a_person_who_may_plan_has_a_repository_checked_now() {
+    let drift = format!("{{schedule: {}, window: 10m}}", daily(120));
+    let setup = || Setup::projects(&["net"]).repos_yaml(&of_infra(&drift, &[&gate("plan"), PLANNED]));
+    let check = "/drift/check?repo=127.0.0.1%2Facme%2Finfra";
+    run_test(setup(), async |ctx| {
+        assert!(page(ctx, "").await.contains("Check now"));
+        for (path, headers, status) in [
+            (check, &[("Sec-Fetch-Site", "cross-site")][..], 403),
+            (check, &[("Origin", "https://evil.example")], 403),
+            ("/drift/check?repo=127.0.0.1%2Facme%2Fother", &[], 404),
+            ("/drift/check", &[], 404),
+            (check, &[], 200),
+        ] {
+            let (answered, text) = ctx.request("POST", path, headers).await;
+            assert_eq!(answered, status, "{path} {headers:?}: {text}");
+        }
+        ctx.reached("plan", 1).await;
+        assert!(!page(ctx, "").await.contains("Check now"));
+        let (status, text) = ctx.request("POST", check, &[]).await;
+        assert!(status == 409 && text.contains("runs already"), "{status} {text}");
+        ctx.open_gate("plan");
+        let shown = until_page_has(ctx, ">checked<").await;
+        let run = regex::Regex::new("runs/([0-9a-f]{32})").unwrap().captures(&shown).unwrap()[1].to_owned();
+        let run = ctx.json(&format!("/api/runs/{run}")).await;
+        assert_eq!((&run["user"], &run["trigger"]), (&json!("loopback"), &json!("drift")));
+        let audit = ctx.json("/audit.json?act=drift%20check").await;
+        assert_eq!(audit["entries"][0]["who"], "loopback", "{audit:#}");
+        assert_eq!(ctx.lines("plan.reached"), 1);
+    });
+    let drift = format!("allowed_users: [alice]\ndrift: {drift}");
+    let guarded = Setup::projects(&["net"]).repos_yaml(&workflow(&drift, &[PLANNED], &["true"]));
+    let guarded = guarded.flags(&["--web-basic-auth"]).variable("ATLANTIS_WEB_USERNAME", "ada");
+    run_test(guarded.variable("ATLANTIS_WEB_PASSWORD", "a long secret"), async |ctx| {
+        // The server knows a repository of a pattern by its pull requests.
+        ctx.planned_dirs("change", &["net"]).await;
+        let login = [("authorization", "Basic YWRhOmEgbG9uZyBzZWNyZXQ=")];
+        let (_, shown) = ctx.request("GET", "/drift", &login).await;
+        assert!(shown.contains("acme") && !shown.contains("Check now"), "{shown}");
+        let (status, text) = ctx.request("POST", check, &login).await;
+        assert!(status == 403 && text.contains("ada may not use `plan`"), "{status} {text}");
+    });
+}
