@@ -10,7 +10,7 @@ mod api;
 mod webhook;
 
 pub use api::{
-    AppFacts, AppOptions, BypassedStatuses, Github, GithubOptions, Installation, NewApp, Serves, convert_manifest,
-    pages_url, profile,
+    AppFacts, AppOptions, BypassedStatuses, CodeError, Github, GithubOptions, Installation, NewApp, OauthApp, Serves,
+    SignedInAccount, convert_manifest, pages_url, profile,
 };
 pub use webhook::GithubDoor;

@@ -12,6 +12,7 @@ mod moved;
 mod redeliver;
 mod reviews;
 mod setup;
+mod sign_in;
 mod teams;
 
 use crate::vcs::http::{Http, odd, segment};
@@ -35,6 +36,7 @@ use tidelock_core::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest
 pub use app::{AppFacts, AppOptions, Installation};
 pub use bypass::BypassedStatuses;
 pub use setup::{NewApp, convert_manifest};
+pub use sign_in::{CodeError, OauthApp, SignedInAccount};
 
 /// Longest comment, in characters.
 const COMMENT_LIMIT: usize = 65_536;
