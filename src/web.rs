@@ -20,6 +20,7 @@ mod filters;
 mod freezes;
 mod inbox;
 mod locks;
+pub(crate) mod login;
 pub(crate) mod metrics;
 mod openapi;
 mod pages;
@@ -321,6 +322,9 @@ fn table(state: &WebState) -> Vec<Route> {
         if state.access.wake.is_some() {
             routes.extend(for_tasks());
         }
+        if state.access.sign_in.is_some() {
+            routes.extend(login::routes());
+        }
         if !state.disable_global_apply_lock {
             routes.extend(apply_lock());
         }
@@ -336,7 +340,7 @@ fn table(state: &WebState) -> Vec<Route> {
 
 /// Returns all routes and their permitted callers.
 pub fn routes() -> Vec<(Method, &'static str, Who)> {
-    let all = unattended().into_iter().chain(for_tasks()).chain(attended()).chain(apply_lock());
+    let all = unattended().into_iter().chain(for_tasks()).chain(attended()).chain(apply_lock()).chain(login::routes());
     all.map(|route| (route.method, route.path, route.who)).collect()
 }
 
@@ -415,7 +419,12 @@ async fn gate(
                 visit.name.clone_from(email);
                 crate::store::audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
             }
-            HttpProblem::access_denied(refusal).into_response()
+            let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+            let caller = access::Caller { peer, method, uri, headers, iap: None };
+            match &site.state.access.sign_in {
+                Some(sign_in) => login::refuse(sign_in, &visit, &caller, refusal),
+                None => HttpProblem::access_denied(refusal).into_response(),
+            }
         }
     };
     answer::dress(&site, &visit, response)

@@ -8,11 +8,12 @@ use super::doctor::report::Findings;
 use crate::config::ConfigError;
 use crate::config::global::GlobalConfig;
 use crate::domain::CommitAddress;
-use crate::settings::{Settings, TokenSetting};
+use crate::settings::{Settings, SignInSettings, TokenSetting};
 use crate::vault::inbox::HandOverKey;
 use crate::vcs::{Host, Hosts, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
+use crate::web::login::way::SignInWay;
 use crate::webhook::{Door, Intake};
 use anyhow::{Result, bail};
 use async_trait::async_trait;
@@ -43,6 +44,11 @@ trait KnownHost: Sync {
     /// Returns the host's own pages.
     fn pages(&self, _settings: &Settings) -> Vec<Arc<dyn HostPage>> {
         Vec::new()
+    }
+
+    /// Returns the sign-in of people with their accounts on the host; absent if the settings have none.
+    fn sign_in(&self, _settings: &SignInSettings) -> Option<Arc<dyn SignInWay>> {
+        None
     }
 
     /// Returns the doctor's findings about the host; deliveries should arrive at `events`.
@@ -145,6 +151,11 @@ pub(super) fn kinds(settings: &Settings) -> BTreeMap<String, u8> {
 /// Returns the hosts' own pages.
 pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
     KNOWN.iter().flat_map(|known| known.pages(settings)).collect()
+}
+
+/// Returns the hosts at which people sign in.
+pub(super) fn sign_ins(settings: &SignInSettings) -> Vec<Arc<dyn SignInWay>> {
+    KNOWN.iter().filter_map(|known| known.sign_in(settings)).collect()
 }
 
 /// Returns the address ranges that hosts publish, each under its word of `--webhook-allowlist`.

@@ -230,6 +230,12 @@ fn host(text: &str) -> Result<GithubHost, &'static str> {
     Ok(GithubHost { hostname, api_url })
 }
 
+/// Returns name and API of the host that `gh-hostname` names.
+pub(super) fn place(r: &mut Reader) -> Option<(String, String)> {
+    let host = host(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok()?;
+    Some((host.hostname, host.api_url))
+}
+
 /// Reads the address at which the host publishes the addresses of its deliveries. Enterprise servers deliver from their own address, and
 /// publish none.
 pub(super) fn meta_url(r: &mut Reader, name: &str) -> Option<String> {

@@ -6,8 +6,8 @@ use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::github::{self, GithubSettings};
 use super::tfe::{self, TfeSettings};
-use super::{HttpsFiles, MetricsSettings, NotificationSettings, TraceSettings};
-use super::{access, comments, https, modules, notifications, sleep, steps};
+use super::{HttpsFiles, MetricsSettings, NotificationSettings, SignInSettings, TraceSettings};
+use super::{access, comments, https, modules, notifications, sign_in, sleep, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -36,6 +36,8 @@ settings! {
             azure_devops: Option<AzureDevOpsSettings> = azure_devops::read,
             /// Access to the server.
             access: AccessSettings = AccessSettings::read,
+            /// How people sign in, where it is neither Identity-Aware Proxy nor `web_basic_auth`.
+            sign_in: Option<SignInSettings> = sign_in::read,
             /// Limits of the machine's resources for work.
             limits: MachineLimits = MachineLimits::read,
             /// Separation of steps from files of others.
@@ -270,7 +272,8 @@ settings! {
             /// Serve only /events and probes: store deliveries in the bucket for the server that leads, and never lead. Needs no token.
             events_only: Switch = "false",
             /// Emails, and domains of Google Workspace such as @example.com, that may unlock, stop applies and change anything else on the
-            /// pages; by default everybody who is admitted. Needs iap-audience.
+            /// pages; by default everybody who is admitted. Needs iap-audience, oidc-issuer or gh-oauth-client-id; the last takes accounts
+            /// and teams, as in web-viewers.
             admins: List => access::admins,
         }
     }

@@ -1,6 +1,6 @@
 //! The table of settings: flags, variables, keys of the config file and the reference page derive from it.
 
-use super::{hosts, metrics, server, traces, without_effect};
+use super::{hosts, metrics, server, sign_in, traces, without_effect};
 
 /// One setting.
 pub(super) struct Setting {
@@ -60,6 +60,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
     let others = [
         server::PARTS,
         server::ACCESS,
+        sign_in::SIGN_IN,
         server::LIMITS,
         server::SLEEP,
         server::STEPS,

@@ -1,26 +1,27 @@
 //! Access rules. Deliveries and probes are open. Pages and API are for people: those whom Identity-Aware Proxy authenticated if it is
-//! configured, otherwise those with basic auth if that is configured. Without both, they are for everybody with
-//! `--allow-unauthenticated-pages`, and otherwise only for this machine.
+//! configured, otherwise those who signed in at an identity provider or with basic auth, if one of them is configured. Without all of
+//! these, they are for everybody with `--allow-unauthenticated-pages`, and otherwise only for this machine.
 
 pub(crate) mod address;
-pub(crate) mod admins;
 pub(crate) mod api_tokens;
-mod google_tokens;
+pub(super) mod google_tokens;
 pub(crate) mod iap;
+pub(crate) mod people;
 pub(super) mod throttle;
 pub(crate) mod wake_tokens;
 
+use super::login::SignIn;
 use crate::dispatch::PageVisitor;
 use crate::domain::is_secret;
 use address::Sources;
-use admins::Admins;
 pub use api_tokens::TokenScope;
 use api_tokens::{ApiToken, TokenRefused};
 use base64::Engine;
 use google_tokens::NotBelieved;
 use http::{HeaderMap, Method, Uri, header};
-use iap::{Iap, Person};
+use iap::Iap;
 use jiff::Timestamp;
+use people::{Person, PersonRules};
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -33,11 +34,13 @@ mod tests;
 /// Rules for all routes.
 #[derive(Default)]
 pub struct AccessRules {
-    /// `--iap-audience`: callers must be authenticated by Identity-Aware Proxy; `basic_auth` and `open` have no effect
+    /// `--iap-audience`: callers must be authenticated by Identity-Aware Proxy; `sign_in`, `basic_auth` and `open` have no effect
     /// then.
     pub iap: Option<Iap>,
+    /// `--oidc-issuer`, `--gh-oauth-client-id`: people must have signed in there; `basic_auth` and `open` have no effect then.
+    pub sign_in: Option<SignIn>,
     /// `--admins`.
-    pub admins: Admins,
+    pub admins: PersonRules,
     /// `--trusted-proxy-hops`.
     pub hops: u8,
     /// `--webhook-allowlist`; if absent, deliveries may come from anywhere.
@@ -86,6 +89,8 @@ pub(super) struct Admitted {
     pub(super) name: String,
     /// True if the caller signed in, and the page may show the name.
     pub(super) signed_in: bool,
+    /// True if the caller has a session, which can be ended.
+    pub(super) can_sign_out: bool,
     /// True if the caller may change state.
     pub(super) may_change: bool,
     /// An operator is named by `--admins`, on the server's own machine, or has the API's secret.
@@ -97,6 +102,10 @@ pub(super) struct Admitted {
 pub(super) enum AccessDenied {
     /// Identity-Aware Proxy is configured and did not authenticate this request.
     NotThroughIap(NotBelieved),
+    /// People sign in at an identity provider, and the request has no valid session.
+    SignIn,
+    /// This person has signed in and may not view pages.
+    NotViewer(String),
     /// This person may not change state.
     NotAdmin(String),
     /// Too many wrong logins of this address; retry after this many seconds.
@@ -126,6 +135,9 @@ const FORWARDED: [&str; 6] =
 /// Name of a caller on the server's own machine.
 const LOOPBACK: &str = "loopback";
 
+/// Path that ends a session.
+pub(super) const LOGOUT: &str = "/logout";
+
 /// Atlantis' header for the API secret.
 const TOKEN_HEADER: &str = "x-atlantis-token";
 
@@ -144,6 +156,7 @@ impl AccessRules {
             return Ok(Admitted {
                 name: "anyone".into(),
                 signed_in: false,
+                can_sign_out: false,
                 may_change: false,
                 visitor: PageVisitor::Other,
             });
@@ -160,30 +173,38 @@ impl AccessRules {
             };
             return token(api_secret, scope, caller.headers, otherwise);
         }
-        let scope = if let Who::Api(scope) = who { Some(scope) } else { None };
-        match (&caller.iap, scope) {
-            (Some(Ok(person)), _) if changes && !self.admins.allow(person) => {
-                Err(AccessDenied::NotAdmin(person.email.clone()))
+        let can_sign_out = caller.iap.is_none();
+        // Whoever has a session may end it.
+        let signs_out = can_sign_out && caller.uri.path() == LOGOUT;
+        let refusal = match self.identify(caller) {
+            Some(Ok(person)) if changes && !signs_out && !self.admins.allow(&person) => {
+                return Err(AccessDenied::NotAdmin(person.name));
             }
-            (Some(Ok(person)), _) => {
-                let may_change = self.admins.allow(person);
-                let visitor = if self.admins.name(person) { PageVisitor::Operator } else { PageVisitor::Other };
-                Ok(Admitted { name: person.email.clone(), signed_in: true, may_change, visitor })
+            Some(Ok(person)) => {
+                let may_change = self.admins.allow(&person);
+                let visitor = if self.admins.name(&person) { PageVisitor::Operator } else { PageVisitor::Other };
+                return Ok(Admitted { name: person.name, signed_in: true, can_sign_out, may_change, visitor });
             }
-            (Some(Err(why)), Some(scope)) => {
-                token(api_secret, scope, caller.headers, AccessDenied::NotThroughIap(*why))
-            }
-            (Some(Err(why)), None) => Err(AccessDenied::NotThroughIap(*why)),
-            (None, scope) => match (self.without_iap(caller), scope) {
-                (Ok(name), _) => {
+            Some(Err(refusal)) => refusal,
+            None => match self.without_people(caller) {
+                Ok(name) => {
                     let signed_in = self.basic_auth.is_some();
                     let is_here = !signed_in && name == LOOPBACK;
                     let visitor = if is_here { PageVisitor::Operator } else { PageVisitor::Other };
-                    Ok(Admitted { name, signed_in, may_change: true, visitor })
+                    return Ok(Admitted { name, signed_in, can_sign_out: false, may_change: true, visitor });
                 }
-                (Err(refusal), Some(scope)) => token(api_secret, scope, caller.headers, refusal),
-                (Err(refusal), None) => Err(refusal),
+                Err(refusal) => refusal,
             },
+        };
+        if let Who::Api(scope) = who { token(api_secret, scope, caller.headers, refusal) } else { Err(refusal) }
+    }
+
+    /// Returns the person who sent a request, or the reason for which it is not known; `None` if callers are not known as people.
+    fn identify(&self, caller: &Caller<'_>) -> Option<Result<Person, AccessDenied>> {
+        match (&caller.iap, &self.sign_in) {
+            (Some(result), _) => Some(result.clone().map_err(AccessDenied::NotThroughIap)),
+            (None, Some(sign_in)) => Some(sign_in.person(caller.headers, Timestamp::now())),
+            (None, None) => None,
         }
     }
 
@@ -203,11 +224,14 @@ impl AccessRules {
 
     /// Returns true if a request has a password or token that could be a guess.
     pub(super) fn may_guess(&self, headers: &HeaderMap) -> bool {
-        let logs_in = self.iap.is_none() && self.basic_auth.is_some() && headers.contains_key(header::AUTHORIZATION);
+        let logs_in = self.iap.is_none()
+            && self.sign_in.is_none()
+            && self.basic_auth.is_some()
+            && headers.contains_key(header::AUTHORIZATION);
         logs_in || headers.contains_key(TOKEN_HEADER)
     }
 
-    fn without_iap(&self, caller: &Caller<'_>) -> Result<String, AccessDenied> {
+    fn without_people(&self, caller: &Caller<'_>) -> Result<String, AccessDenied> {
         if let Some((user, password)) = &self.basic_auth {
             let (given_user, given_password) = basic_credentials(caller.headers).ok_or(AccessDenied::Login)?;
             // Both are always compared, so that the time does not reveal which one is wrong.
@@ -230,7 +254,13 @@ fn token(
 ) -> Result<Admitted, AccessDenied> {
     let given = headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok());
     let (Some(given), Some(secret)) = (given, secret) else { return Err(otherwise) };
-    let admitted = |name| Admitted { name, signed_in: false, may_change: true, visitor: PageVisitor::Operator };
+    let admitted = |name| Admitted {
+        name,
+        signed_in: false,
+        can_sign_out: false,
+        may_change: true,
+        visitor: PageVisitor::Operator,
+    };
     if is_secret(secret.expose_secret(), given) {
         return Ok(admitted("api".into()));
     }

@@ -36,6 +36,8 @@ pub(super) struct Visit {
     pub(super) person: String,
     /// True if pages show buttons for changes.
     pub(super) may_change: bool,
+    /// True if the person has a session, which a button of pages ends.
+    pub(super) can_sign_out: bool,
     /// The caller, as far as the rules of repositories apply.
     pub(super) visitor: PageVisitor,
     /// True if the client is a browser rather than a script.
@@ -69,6 +71,7 @@ impl Visit {
             name: String::new(),
             person: String::new(),
             may_change: false,
+            can_sign_out: false,
             visitor: PageVisitor::Other,
             browser,
             root,
@@ -103,6 +106,7 @@ impl Visit {
             self.person.clone_from(&admitted.name);
         }
         self.may_change = admitted.may_change;
+        self.can_sign_out = admitted.can_sign_out;
         self.visitor = admitted.visitor;
         self.name = admitted.name;
     }
@@ -201,6 +205,12 @@ impl HttpProblem {
         self
     }
 
+    /// Adds the cause, for the log.
+    pub(super) fn with_cause(mut self, cause: anyhow::Error) -> HttpProblem {
+        self.cause = Some(Arc::new(cause));
+        self
+    }
+
     pub(super) fn access_denied(refusal: AccessDenied) -> HttpProblem {
         match refusal {
             AccessDenied::NotThroughIap(why) => HttpProblem::new(
@@ -215,8 +225,19 @@ impl HttpProblem {
                 StatusCode::FORBIDDEN,
                 "Not yours to change",
                 format!(
-                    "{email} may look at everything here, and change nothing: --admins does not name {email} or its domain."
+                    "{email} may look at everything here, and change nothing: --admins names neither {email} nor a domain or team of this account."
                 ),
+            ),
+            AccessDenied::NotViewer(name) => HttpProblem::new(
+                StatusCode::FORBIDDEN,
+                "Not for you to view",
+                format!("You are {name}, and --web-viewers names neither {name} nor a domain or team of this account."),
+            ),
+            AccessDenied::SignIn => HttpProblem::new(
+                StatusCode::UNAUTHORIZED,
+                "Sign in",
+                "There is no session, or it has ended. Open a page of this server in a browser and sign in; scripts send \
+                 X-Atlantis-Token to /api/….",
             ),
             AccessDenied::TooMany(seconds) => {
                 let text = format!("Too many wrong logins came from your address. Try again in {seconds} seconds.");
@@ -294,7 +315,11 @@ pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Respo
         if let Some(cause) = &problem.cause {
             tracing::error!(request = visit.id, "answering a request: {cause:#}");
         }
+        let cookies: Vec<HeaderValue> = response.headers().get_all(header::SET_COOKIE).iter().cloned().collect();
         response = word(site, visit, &problem);
+        for cookie in cookies {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+        }
     }
     let headers = response.headers_mut();
     if !headers.contains_key(header::CONTENT_SECURITY_POLICY) {

@@ -19,7 +19,7 @@ use url::form_urlencoded;
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const TEMPLATES: [(&str, &str); 18] = [
+const TEMPLATES: [(&str, &str); 19] = [
     ("api.html", include_str!("../../templates/pages/api.html")),
     ("audit.html", include_str!("../../templates/pages/audit.html")),
     ("base.html", include_str!("../../templates/pages/base.html")),
@@ -28,6 +28,7 @@ const TEMPLATES: [(&str, &str); 18] = [
     ("host.html", include_str!("../../templates/pages/host.html")),
     ("job.html", include_str!("../../templates/pages/job.html")),
     ("lock.html", include_str!("../../templates/pages/lock.html")),
+    ("login.html", include_str!("../../templates/pages/login.html")),
     ("parts.html", include_str!("../../templates/pages/parts.html")),
     ("plan.html", include_str!("../../templates/pages/plan.html")),
     ("project.html", include_str!("../../templates/pages/project.html")),
@@ -63,12 +64,12 @@ impl PageTemplates {
 
     /// Renders the page as text.
     pub(super) fn html(&self, template: &str, viewer: &Viewer<'_>, facts: Value) -> anyhow::Result<String> {
-        let Viewer { root, person, may_change, revision } = *viewer;
+        let Viewer { root, person, may_change, can_sign_out, revision } = *viewer;
         let Assets { style, script, theme, icon } = &self.assets;
         let ours = |text: &str| Value::from_safe_string(text.to_owned());
         let [root, style, script, theme, icon] = [root, &style.name, &script.name, &theme.name, &icon.name].map(ours);
         let site = context! {
-            here => template, root, style, script, theme, icon, person, may_change, revision, version => VERSION
+            here => template, root, style, script, theme, icon, person, may_change, can_sign_out, revision, version => VERSION
         };
         Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
     }
@@ -80,8 +81,8 @@ impl PageTemplates {
 
     /// Renders the page of these facts as a response.
     pub(super) fn render(&self, template: &str, visit: &Visit, facts: Value) -> anyhow::Result<Response> {
-        let Visit { root, person, may_change, revision, .. } = visit;
-        let viewer = Viewer { root, person, may_change: *may_change, revision };
+        let Visit { root, person, may_change, can_sign_out, revision, .. } = visit;
+        let viewer = Viewer { root, person, may_change: *may_change, can_sign_out: *can_sign_out, revision };
         Ok(typed("text/html; charset=utf-8", self.html(template, &viewer, facts)?))
     }
 }
@@ -94,6 +95,8 @@ pub(super) struct Viewer<'a> {
     pub(super) person: &'a str,
     /// True if the page shows buttons for changes.
     pub(super) may_change: bool,
+    /// True if the person has a session, which a button ends.
+    pub(super) can_sign_out: bool,
     /// Revision of the state that the page shows; empty if it is not kept up to date.
     pub(super) revision: &'a str,
 }

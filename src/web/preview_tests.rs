@@ -241,7 +241,7 @@ fn dashboard(facts: &DashboardData, server: &ServerState) -> String {
 }
 
 pub(super) fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
-    let viewer = Viewer { root, person: "ada@example.com", may_change: true, revision: "" };
+    let viewer = Viewer { root, person: "ada@example.com", may_change: true, can_sign_out: true, revision: "" };
     PageTemplates::new(BTreeMap::new()).html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
@@ -535,7 +535,11 @@ fn a_problem_names_the_next_step() {
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
     let page = PageTemplates::new(BTreeMap::new())
-        .html("problem.html", &Viewer { root: "./", person: "", may_change: false, revision: "" }, facts)
+        .html(
+            "problem.html",
+            &Viewer { root: "./", person: "", may_change: false, can_sign_out: false, revision: "" },
+            facts,
+        )
         .unwrap();
     preview("closed.html", &page);
     assert_eq!(

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 53] = [
+const DECISIONS: [(&str, Open); 56] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -134,6 +134,9 @@ const DECISIONS: [(&str, Open); 53] = [
     ("POST /apply/lock", Open::People),
     ("DELETE /apply/unlock", Open::People),
     ("POST /apply/unlock", Open::People),
+    ("GET /login", Open::People),
+    ("GET /login/callback", Open::People),
+    ("POST /logout", Open::People),
 ];
 
 /// Returns the router's routes with their decisions, as requests.

@@ -103,10 +103,11 @@ fn of_settings(found: &CheckedRepository) -> Vec<String> {
         told.push("state is kept in --bucket, by default in the folder vault of --data-dir; locks and plans of Atlantis are not read".to_owned());
     }
     if settings.web_basic_auth.is_none()
+        && settings.sign_in.is_none()
         && settings.access.iap_audience.is_empty()
         && !settings.allow_unauthenticated_pages
     {
-        told.push("pages are for a browser on the server's own machine, until a login is set (--web-basic-auth, --iap-audience)".to_owned());
+        told.push("pages are for a browser on the server's own machine, until a login is set (--web-basic-auth, --iap-audience, --oidc-issuer, --gh-oauth-client-id)".to_owned());
     }
     if settings.enable_policy_checks && settings.policy_engine == PolicyEngine::Builtin {
         told.push(

@@ -3,17 +3,20 @@
 mod app_doctor;
 mod doctor;
 mod registration;
+mod sign_in;
 mod webhooks;
 
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings};
+use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings, SignInSettings};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
+use crate::web::login::way::SignInWay;
 use async_trait::async_trait;
+use sign_in::GithubSignIn;
 use std::sync::Arc;
 use tidelock_hosts::github::{AppOptions, BypassedStatuses, Github, GithubDoor, GithubOptions, profile};
 
@@ -64,6 +67,10 @@ impl KnownHost for OnGithub {
 
     fn pages(&self, settings: &Settings) -> Vec<Arc<dyn HostPage>> {
         registration::pages(settings)
+    }
+
+    fn sign_in(&self, settings: &SignInSettings) -> Option<Arc<dyn SignInWay>> {
+        Some(Arc::new(GithubSignIn::new(settings.github.as_ref()?)))
     }
 
     async fn check(&self, settings: &Settings, events: &str) -> Findings {

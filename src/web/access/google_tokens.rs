@@ -13,7 +13,7 @@ pub(super) const SKEW: u64 = 30;
 /// Longest token, in bytes.
 pub(super) const MAX_TOKEN: usize = 16 * 1024;
 /// Age from which keys are refreshed at the next request; old keys stay valid while that fails.
-pub(super) const FRESH: Duration = Duration::from_secs(3600);
+pub(in crate::web) const FRESH: Duration = Duration::from_secs(3600);
 /// Shortest interval between two requests for keys, also for unknown key IDs.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Timeout of a request to the key server.
@@ -231,14 +231,14 @@ impl GoogleTokens {
 }
 
 /// Builds a client for small public documents.
-pub(super) fn client() -> anyhow::Result<reqwest::Client> {
+pub(in crate::web) fn client() -> anyhow::Result<reqwest::Client> {
     // Another part of the process may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none()).build()?)
 }
 
 /// Reads the body, up to a limit.
-pub(super) async fn bounded(mut response: reqwest::Response) -> anyhow::Result<Vec<u8>> {
+pub(in crate::web) async fn bounded(mut response: reqwest::Response) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
@@ -247,6 +247,6 @@ pub(super) async fn bounded(mut response: reqwest::Response) -> anyhow::Result<V
     Ok(body)
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(in crate::web) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,6 +2,7 @@
 //! load balancer is not the only way in (cloud.google.com/iap/docs/signed-headers-howto).
 
 use super::google_tokens::{GoogleTokens, NotBelieved, TokenRules};
+use super::people::Person;
 use http::HeaderMap;
 use jsonwebtoken::Algorithm;
 use jsonwebtoken::jwk::KeyAlgorithm;
@@ -13,15 +14,6 @@ pub(crate) const HEADER: &str = "x-goog-iap-jwt-assertion";
 const ISSUER: &str = "https://cloud.google.com/iap";
 /// Longest lifetime of an assertion, in seconds; IAP's is ten minutes.
 const MAX_LIFE: u64 = 600;
-
-/// A person whom IAP authenticated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Person {
-    /// E-mail address, lower case.
-    pub email: String,
-    /// Google Workspace domain (`hd`), lower case; absent for accounts of no organisation.
-    pub domain: Option<String>,
-}
 
 /// Verifier of assertions.
 pub struct Iap {
@@ -51,7 +43,8 @@ impl Iap {
             return Err(NotBelieved::Several);
         }
         let claims = self.tokens.verify(assertion.to_str().map_err(|_| NotBelieved::Unreadable)?).await?;
-        Ok(Person { email: claims.email.to_lowercase(), domain: claims.hd.map(|domain| domain.to_lowercase()) })
+        let domain = claims.hd.map(|domain| domain.to_lowercase());
+        Ok(Person { name: claims.email.to_lowercase(), domain, groups: Vec::new() })
     }
 }
 

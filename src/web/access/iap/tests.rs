@@ -94,7 +94,10 @@ async fn a_person_is_named_in_lower_case() {
     let signer = Signer::new();
     let iap = iap(&signer);
     let person = believe(&iap, &[&signer.assert(json!({}))]).await.unwrap();
-    assert_eq!(person, Person { email: "ada@example.com".into(), domain: Some("example.com".into()) });
+    assert_eq!(
+        person,
+        Person { name: "ada@example.com".into(), domain: Some("example.com".into()), groups: Vec::new() }
+    );
     let alone = believe(&iap, &[&signer.assert(json!({"hd": null, "aud": SECOND}))]).await.unwrap();
     assert_eq!(alone.domain, None);
 }
