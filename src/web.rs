@@ -44,7 +44,7 @@ use crate::vault::Vault;
 use crate::wake::Attention;
 use crate::webhook::Intake;
 use access::throttle::Throttle;
-use access::{AccessDenied, Admitted};
+use access::{AccessDenied, Admitted, ScriptDenied};
 pub use access::{TokenScope, Who};
 use answer::{HttpProblem, Visit};
 use axum::extract::{ConnectInfo, Request, State};
@@ -439,7 +439,9 @@ async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<
     }
     caller.iap = access.ask_iap(caller.headers).await;
     let admitted = access.admit(who, site.state.api_secret.as_ref(), &site.state.url, &caller);
-    if let (Some(address), Err(AccessDenied::Login | AccessDenied::WrongToken)) = (guessing, &admitted) {
+    if let (Some(address), Err(AccessDenied::Login | AccessDenied::Script(ScriptDenied::WrongToken))) =
+        (guessing, &admitted)
+    {
         site.logins.failed(address);
     }
     admitted

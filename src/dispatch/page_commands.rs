@@ -140,7 +140,7 @@ impl Inner {
         let at = is_of_head(*name).then(|| CommitSha::parse(head)).transpose();
         let at = at.map_err(|_| wrong("the form names no commit; reload the page".to_owned()))?;
         let login = self.ctx.global.people.login_of(person, &pull.repo.host);
-        let user = login.cloned().unwrap_or_else(|| Login::new(person.clone()));
+        let user = Login::new(login.unwrap_or(person));
         let person = Some(PagePerson { name: person.clone(), has_login: login.is_some() });
         let why = why.filter(|_| matches!(name, CommandName::Unlock | CommandName::Freeze | CommandName::Unfreeze));
         Ok(Command { target, why, at, person, ..Command::new(*name, Trigger::Page, user) })

@@ -116,10 +116,17 @@ pub(super) enum AccessDenied {
     NotLoopback,
     /// A page of another site requested the change.
     OtherOrigin,
+    /// The request of a script is refused because of its token.
+    Script(ScriptDenied),
+}
+
+/// Reason for which the token of a script is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ScriptDenied {
     /// `X-Atlantis-Token` was given and is wrong.
     WrongToken,
     /// The token has ended.
-    TokenExpired(ApiToken),
+    Expired(ApiToken),
     /// The token lacks this scope.
     NotInScope(ApiToken, TokenScope),
     /// `X-Atlantis-Token` is required and was not given.
@@ -168,8 +175,8 @@ impl AccessRules {
         if let Who::Token(scope) = who {
             let otherwise = match &caller.iap {
                 Some(Err(why)) => AccessDenied::NotThroughIap(*why),
-                _ if api_secret.is_some() => AccessDenied::NoToken,
-                _ => AccessDenied::ApiOff,
+                _ if api_secret.is_some() => AccessDenied::Script(ScriptDenied::NoToken),
+                _ => AccessDenied::Script(ScriptDenied::ApiOff),
             };
             return token(api_secret, scope, caller.headers, otherwise);
         }
@@ -266,9 +273,9 @@ fn token(
     }
     match ApiToken::verify(given, secret, Timestamp::now()) {
         Some(Ok(token)) if token.allows(scope) => Ok(admitted(token.name())),
-        Some(Ok(token)) => Err(AccessDenied::NotInScope(token, scope)),
-        Some(Err(TokenRefused::Expired(token))) => Err(AccessDenied::TokenExpired(token)),
-        Some(Err(TokenRefused::Forged)) | None => Err(AccessDenied::WrongToken),
+        Some(Ok(token)) => Err(AccessDenied::Script(ScriptDenied::NotInScope(token, scope))),
+        Some(Err(TokenRefused::Expired(token))) => Err(AccessDenied::Script(ScriptDenied::Expired(token))),
+        Some(Err(TokenRefused::Forged)) | None => Err(AccessDenied::Script(ScriptDenied::WrongToken)),
     }
 }
 

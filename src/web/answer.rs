@@ -1,7 +1,7 @@
 //! Common parts of all responses of pages and API: security headers, a request ID, and the rendering of problems.
 
 use super::Site;
-use super::access::{AccessDenied, Admitted, Who};
+use super::access::{AccessDenied, Admitted, ScriptDenied, Who};
 use super::pages::web_address;
 use crate::dispatch::PageVisitor;
 use crate::domain::JobId;
@@ -225,7 +225,8 @@ impl HttpProblem {
                 StatusCode::FORBIDDEN,
                 "Not yours to change",
                 format!(
-                    "{email} may look at everything here, and change nothing: --admins names neither {email} nor a domain or team of this account."
+                    "{email} may view everything here, and change nothing: --admins names neither {email} nor a domain or \
+                     team of this account."
                 ),
             ),
             AccessDenied::NotViewer(name) => HttpProblem::new(
@@ -241,42 +242,14 @@ impl HttpProblem {
             ),
             AccessDenied::TooMany(seconds) => {
                 let text = format!("Too many wrong logins came from your address. Try again in {seconds} seconds.");
-                HttpProblem {
-                    retry: Some(seconds),
-                    ..HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text)
-                }
+                let problem = HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text);
+                HttpProblem { retry: Some(seconds), ..problem }
             }
             AccessDenied::Login => {
                 let text = "User name or password is missing or wrong.";
                 HttpProblem { challenge: true, ..HttpProblem::new(StatusCode::UNAUTHORIZED, "Login needed", text) }
             }
-            AccessDenied::NoToken => HttpProblem::new(
-                StatusCode::UNAUTHORIZED,
-                "Token needed",
-                "The header X-Atlantis-Token is missing: it has to be the server's api-secret, or a token of `tidelock token`.",
-            ),
-            AccessDenied::ApiOff => HttpProblem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Not switched on",
-                "Plans and applies by API are off: the server has no api-secret.",
-            ),
-            AccessDenied::WrongToken => HttpProblem::new(
-                StatusCode::UNAUTHORIZED,
-                "Wrong token",
-                "X-Atlantis-Token is neither the server's api-secret nor a token that was made with it.",
-            ),
-            AccessDenied::TokenExpired(token) => {
-                let text = format!("{} has ended at {}. Make a new one: tidelock token", token.name(), token.end());
-                HttpProblem::new(StatusCode::UNAUTHORIZED, "Token expired", text)
-            }
-            AccessDenied::NotInScope(token, scope) => {
-                let scope = scope.as_str();
-                let text = format!(
-                    "{} may not do this: it has not the scope `{scope}`. Make one that has: tidelock token --scope {scope}",
-                    token.name()
-                );
-                HttpProblem::new(StatusCode::FORBIDDEN, "Not in the token's scope", text)
-            }
+            AccessDenied::Script(refusal) => HttpProblem::script_denied(refusal),
             AccessDenied::OtherOrigin => HttpProblem::new(
                 StatusCode::FORBIDDEN,
                 "Asked for by another site",
@@ -286,9 +259,36 @@ impl HttpProblem {
             AccessDenied::NotLoopback => {
                 let text = "No login is configured, so pages and API are only for a browser on the server's own machine. \
                             Start the server with one of these to open them:";
-                let login = "--web-basic-auth --web-username=NAME --web-password=PASSWORD".into();
-                let next = vec![login, "--allow-unauthenticated-pages".into()];
-                HttpProblem { next, ..HttpProblem::new(StatusCode::FORBIDDEN, "Pages are closed", text) }
+                let next =
+                    ["--web-basic-auth --web-username=NAME --web-password=PASSWORD", "--allow-unauthenticated-pages"];
+                let problem = HttpProblem::new(StatusCode::FORBIDDEN, "Pages are closed", text);
+                HttpProblem { next: next.map(str::to_owned).to_vec(), ..problem }
+            }
+        }
+    }
+
+    fn script_denied(refusal: ScriptDenied) -> HttpProblem {
+        match refusal {
+            ScriptDenied::NoToken => HttpProblem::new(
+                StatusCode::UNAUTHORIZED,
+                "Token needed",
+                "The header X-Atlantis-Token is missing: it has to be the server's api-secret, or a token of `tidelock token`.",
+            ),
+            ScriptDenied::ApiOff => HttpProblem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not switched on",
+                "Plans and applies by API are off: the server has no api-secret.",
+            ),
+            ScriptDenied::WrongToken => HttpProblem::new(
+                StatusCode::UNAUTHORIZED,
+                "Wrong token",
+                "X-Atlantis-Token is neither the server's api-secret nor a token that was made with it.",
+            ),
+            ScriptDenied::Expired(token) => {
+                HttpProblem::new(StatusCode::UNAUTHORIZED, "Token expired", token.expired_text())
+            }
+            ScriptDenied::NotInScope(token, scope) => {
+                HttpProblem::new(StatusCode::FORBIDDEN, "Not in the token's scope", token.lacks_text(scope))
             }
         }
     }

@@ -25,7 +25,7 @@ impl<'a> Asker<'a> {
     /// Returns the person whom pages show by this name: with the login that `people` has for the repository's host, if it has one.
     pub(crate) fn of_page(ctx: &'a Context, repo: &RepoId, name: &'a str) -> Asker<'a> {
         match ctx.global.people.login_of(name, &repo.host) {
-            Some(login) => Asker::OfHost(login.as_str()),
+            Some(login) => Asker::OfHost(login),
             None => Asker::OfPage(name),
         }
     }

@@ -91,8 +91,22 @@ impl ApiToken {
     }
 
     /// Returns the owner's name in the audit log.
-    pub(in crate::web) fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{} (token)", self.owner)
+    }
+
+    /// Returns the refusal of a token that has ended.
+    pub(in crate::web) fn expired_text(&self) -> String {
+        format!("{} has ended at {}. Make a new one: tidelock token", self.name(), self.end())
+    }
+
+    /// Returns the refusal of a token without this right.
+    pub(in crate::web) fn lacks_text(&self, scope: TokenScope) -> String {
+        let scope = scope.as_str();
+        let name = self.name();
+        format!(
+            "{name} may not do this: it has not the scope `{scope}`. Make one that has: tidelock token --scope {scope}"
+        )
     }
 
     /// Returns true if it has this right.

@@ -114,7 +114,7 @@ fn the_token_opens_the_api_and_nothing_else() {
     for access in [access(false, false), access(true, false)] {
         let with = |who, token| check(&access, who, &Method::GET, far, &[("host", "x"), ("x-atlantis-token", token)]);
         assert_eq!(with(Who::Api(TokenScope::Read), "s3cret").unwrap(), "api");
-        assert_eq!(with(Who::Api(TokenScope::Read), "S3cret"), Err(AccessDenied::WrongToken));
+        assert_eq!(with(Who::Api(TokenScope::Read), "S3cret"), Err(AccessDenied::Script(ScriptDenied::WrongToken)));
         assert!(with(Who::People, "s3cret").is_err());
     }
     let caller = Caller {
@@ -127,7 +127,7 @@ fn the_token_opens_the_api_and_nothing_else() {
     let unset = access(false, false).admit(Who::Api(TokenScope::Read), None, URL, &caller);
     assert_eq!(unset, Err(AccessDenied::NotLoopback));
     let empty = access(false, false).admit(Who::Api(TokenScope::Read), Some(&String::new().into()), URL, &caller);
-    assert_eq!(empty, Err(AccessDenied::WrongToken));
+    assert_eq!(empty, Err(AccessDenied::Script(ScriptDenied::WrongToken)));
 }
 
 #[test]

@@ -77,9 +77,14 @@ impl People {
         Ok(())
     }
 
-    /// Returns the login of a person on a host; case of both names is ignored.
-    pub fn login_of(&self, person: &str, host: &str) -> Option<&Login> {
-        self.logins.get(&(person.to_lowercase(), host.to_lowercase()))
+    /// Returns the login of a person on a host; case of both names is ignored. Who signed in with an account of the host is `host/login`
+    /// on the pages, and has that login. No email is taken for such a name.
+    pub fn login_of<'a>(&'a self, person: &'a str, host: &str) -> Option<&'a str> {
+        let listed = self.logins.get(&(person.to_lowercase(), host.to_lowercase()));
+        let account = person
+            .split_once('/')
+            .filter(|(of, login)| of.eq_ignore_ascii_case(host) && !login.is_empty() && !login.contains(['/', '@']));
+        listed.map(Login::as_str).or(account.map(|(_, login)| login))
     }
 
     /// Checks that each entry is about one of these hosts.
@@ -104,10 +109,14 @@ mod tests {
     fn a_person_has_one_login_on_each_host() {
         let text = "people:\n- {person: Ada@Example.com, login: GitHub.com/Ada}\n- {person: ada@example.com, login: dev.azure.com/ada@example.com}\n";
         let people = GlobalConfig::parse(text, "repos.yaml").unwrap().people;
-        let login = |person, host| people.login_of(person, host).map(|login| login.as_str());
+        let login = |person, host| people.login_of(person, host);
         assert_eq!(login("ada@example.com", "github.com"), Some("Ada"));
         assert_eq!(login("ADA@example.com", "dev.azure.com"), Some("ada@example.com"));
         assert_eq!(login("bob@example.com", "github.com"), None);
+        assert_eq!(login("github.com/bob", "GitHub.com"), Some("bob"), "signed in there");
+        for name in ["github.com/bob", "dev.azure.com/boss@example.com", "dev.azure.com/", "dev.azure.com/a/b"] {
+            assert_eq!(login(name, "dev.azure.com"), None, "{name}");
+        }
         assert!(people.check_hosts(&["github.com", "dev.azure.com"]).is_ok());
         let unknown = people.check_hosts(&["github.com"]).unwrap_err().to_string();
         assert_eq!(
