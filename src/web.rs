@@ -210,23 +210,11 @@ fn unattended() -> Vec<Route> {
     ]
 }
 
-/// Returns the route for tasks that wake this server.
-fn for_tasks() -> Vec<Route> {
-    let call = about("Keeps this server awake while there is work. For Cloud Tasks and Cloud Scheduler.");
-    vec![route(
-        Method::POST,
-        "/wake",
-        Who::Wake,
-        wake::call,
-        call.text("text/plain; charset=utf-8").problems(&[401, 503]),
-    )]
-}
-
 /// Returns all other routes.
 fn attended() -> Vec<Route> {
-    let history = [jobs::routes(), changes::routes(), runs::routes(), audit::routes()];
-    let lists = [actions::routes(), projects::routes(), search::routes()].into_iter().chain(history).flatten();
-    [for_machines(), drift::routes(), for_people()].into_iter().flatten().chain(lists).collect()
+    let pages = [for_people(), actions::routes(), projects::routes(), search::routes(), jobs::routes()];
+    let others = [for_machines(), drift::routes()].into_iter().chain(pages);
+    others.chain([changes::routes(), runs::routes(), audit::routes()]).flatten().collect()
 }
 
 /// Returns the routes whose responses are for machines.
@@ -237,9 +225,6 @@ fn for_machines() -> Vec<Route> {
     let figures = about("Figures for Prometheus.").text("text/plain; version=0.0.4; charset=utf-8");
     let asset = about("A style, a script or an image of the pages.").part("name", "Its name.").text("text/css");
     let locks = about("Project locks, and owners of projects.").json::<api::Locks>();
-    let unlock =
-        about("Deletes a lock and the plan under it, and tells the pull request.").query("id", "The lock's key.");
-    let unlock = unlock.optional_query("reason", "Why; the pull request is told.");
     let run = about("A run with all of its results.").part("id", "Its id.").json::<api::RunAnswer>().problems(&[404]);
     let command = |summary| {
         let doc = about(summary).takes::<commands::CommandRequest>().json::<commands::CommandResult>();
@@ -251,13 +236,7 @@ fn for_machines() -> Vec<Route> {
         route(Method::GET, "/metrics", Api(Read), metrics::page, figures),
         route(Method::GET, "/static/{name}", Everyone, assets::serve, asset.problems(&[404])),
         route(Method::GET, "/api/locks", Api(Read), api::locks, locks),
-        route(
-            Method::DELETE,
-            "/api/locks",
-            Api(Unlock),
-            locks::delete,
-            unlock.change().problems(&[400, 404, 409, 413]),
-        ),
+        route(Method::DELETE, "/api/locks", Api(Unlock), locks::delete, unlock_doc()),
         route(
             Method::GET,
             "/api/freezes",
@@ -283,22 +262,24 @@ fn for_machines() -> Vec<Route> {
     ]
 }
 
+/// Returns the description of the routes that delete a lock.
+fn unlock_doc() -> RouteDoc {
+    let doc = about("Deletes a lock and the plan under it, and tells the pull request.").query("id", "The lock's key.");
+    doc.optional_query("reason", "Why; the pull request is told.").change().problems(&[400, 404, 409, 413])
+}
+
 /// Returns the routes of pages, their logs and their buttons.
 fn for_people() -> Vec<Route> {
     use Who::People;
-    let lock = |summary| about(summary).query("id", "The lock's key.").problems(&[400, 404, 413]);
-    let delete = || {
-        let doc = lock("Deletes a lock and the plan under it, and tells the pull request.");
-        doc.optional_query("reason", "Why; the pull request is told.").change().problems(&[409])
-    };
+    let lock = about("The page of a lock.").query("id", "The lock's key.").problems(&[400, 404, 413]);
     let lift = about("Lets applies of a frozen repository go on.").query("repo", "host/owner/name.");
     vec![
-        route(Method::GET, "/", People, dashboard::page, about("The dashboard.").page()),
-        route(Method::GET, "/index.html", People, dashboard::page, about("The dashboard.").page()),
+        route(Method::GET, "/", People, dashboard::page, about("The overview.").page()),
+        route(Method::GET, "/index.html", People, dashboard::page, about("The overview.").page()),
         route(Method::GET, "/api", People, openapi::page, about("The API, for people.").page()),
-        route(Method::GET, "/lock", People, locks::page, lock("The page of a lock.").page()),
-        route(Method::DELETE, "/locks", People, locks::delete, delete()),
-        route(Method::POST, "/locks/delete", People, locks::delete, delete()),
+        route(Method::GET, "/lock", People, locks::page, lock.page()),
+        route(Method::DELETE, "/locks", People, locks::delete, unlock_doc()),
+        route(Method::POST, "/locks/delete", People, locks::delete, unlock_doc()),
         route(Method::POST, "/freezes/lift", People, freezes::lift, lift.change().problems(&[404, 413])),
     ]
 }
@@ -320,7 +301,7 @@ fn table(state: &WebState) -> Vec<Route> {
     if !state.events_only {
         routes.extend(attended());
         if state.access.wake.is_some() {
-            routes.extend(for_tasks());
+            routes.extend(wake::routes());
         }
         if state.access.sign_in.is_some() {
             routes.extend(login::routes());
@@ -340,7 +321,8 @@ fn table(state: &WebState) -> Vec<Route> {
 
 /// Returns all routes and their permitted callers.
 pub fn routes() -> Vec<(Method, &'static str, Who)> {
-    let all = unattended().into_iter().chain(for_tasks()).chain(attended()).chain(apply_lock()).chain(login::routes());
+    let all =
+        unattended().into_iter().chain(wake::routes()).chain(attended()).chain(apply_lock()).chain(login::routes());
     all.map(|route| (route.method, route.path, route.who)).collect()
 }
 

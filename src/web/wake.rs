@@ -1,7 +1,7 @@
 //! Requests to a server that sleeps: visits wake it, and `POST /wake` is the call of a task, which stays open while there is work.
 
-use super::Site;
-use super::access::Who;
+use super::openapi::about;
+use super::{Route, Site, Who, route};
 use crate::server_status::{Role, ServerStatus};
 use crate::wake::{AttendedVisit, CallEnd};
 use axum::body::Body;
@@ -17,8 +17,15 @@ const MAX_CALL: Duration = Duration::from_secs(25 * 60);
 /// Longest time for which a page waits for a server that wakes.
 const WAKING: Duration = Duration::from_secs(8);
 
+/// Returns the route for tasks that wake this server.
+pub(super) fn routes() -> Vec<Route> {
+    let doc = about("Keeps this server awake while there is work. For Cloud Tasks and Cloud Scheduler.");
+    let doc = doc.text("text/plain; charset=utf-8").problems(&[401, 503]);
+    vec![route(Method::POST, "/wake", Who::Wake, call, doc)]
+}
+
 /// Takes the call of a task: keeps this server awake while there is work.
-pub(super) async fn call(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
+async fn call(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
     let Some(tokens) = &site.state.access.wake else { return StatusCode::NOT_FOUND.into_response() };
     if let Err(why) = tokens.verify(&headers).await {
         if let Some(unsaid) = site.rejections.say() {

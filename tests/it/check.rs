@@ -272,7 +272,7 @@ fn each_value_comes_with_its_origin_and_what_differs_is_named() {
       - undiverged is checked with --checkout-strategy=branch too; Atlantis takes it for met there
       - comments that begin with atlantis or tidelock are answered; beside an Atlantis that runs, give --executable-name=tidelock
       - state is kept in --bucket, by default in the folder vault of --data-dir; locks and plans of Atlantis are not read
-      - pages are for a browser on the server's own machine, until a login is set (--web-basic-auth, --iap-audience)
+      - pages are for a browser on the server's own machine, until a login is set (--web-basic-auth, --iap-audience, --oidc-issuer, --gh-oauth-client-id)
       - a hook or step uses $ATLANTIS_GH_TOKEN: secrets of the server are in no step's environment
     "##);
 }
