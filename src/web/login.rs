@@ -23,10 +23,11 @@ use jiff::Timestamp;
 use minijinja::context;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use url::form_urlencoded;
+use url::{Url, form_urlencoded};
 use way::{SignInAttempt, SignInError, SignInWay};
 
 /// Path at which an attempt begins, and the one to which providers send people back.
@@ -81,7 +82,13 @@ impl SignIn {
         url: &str,
     ) -> SignIn {
         let key = |kind| CookieKey::derive(secret.expose_secret(), kind);
-        let name = |name| CookieName::new(name, url.starts_with("https://"));
+        let address = Url::parse(url).ok();
+        let is_https = address.as_ref().is_some_and(|address| address.scheme() == "https");
+        // Servers below other paths of this host have cookies of their own.
+        let path = address.as_ref().map_or("", |address| address.path()).trim_matches('/');
+        let suffix =
+            if path.is_empty() { String::new() } else { format!("-{}", &hex::encode(Sha256::digest(path))[..8]) };
+        let name = |name| CookieName::new(&format!("{name}{suffix}"), is_https);
         SignIn {
             ways,
             viewers,
@@ -162,7 +169,21 @@ pub(super) fn refuse(sign_in: &SignIn, visit: &Visit, caller: &Caller<'_>, refus
     let mut response = if opens_page && refusal == AccessDenied::SignIn {
         let next = caller.uri.path_and_query().map_or("/", |path| path.as_str());
         let query: &[(&str, &str)] = if is_local(next) && next != "/" { &[("next", next)] } else { &[] };
-        Redirect::to(&format!("{}{}", visit.root, address("login", query))).into_response()
+        let login = format!("{}{}", visit.root, address("login", query));
+        if caller.uri.query().is_some() {
+            // Possibly a form: browsers apply `form-action` to what it is redirected to, and the provider is another origin.
+            let refresh = crate::web::header_value(&format!("0; url={login}"));
+            let page = format!(
+                "<!doctype html>\n<html lang=\"en\"><title>Sign in</title><p><a href=\"{login}\">Sign in</a></p></html>\n"
+            );
+            let headers = [
+                (header::REFRESH, refresh),
+                (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+            ];
+            (StatusCode::UNAUTHORIZED, headers, page).into_response()
+        } else {
+            Redirect::to(&login).into_response()
+        }
     } else {
         HttpProblem::access_denied(refusal).into_response()
     };
@@ -247,11 +268,19 @@ async fn callback_of_provider(
     headers: HeaderMap,
 ) -> Response {
     let Some(sign_in) = &site.state.access.sign_in else { return not_here().into_response() };
+    let is_attempted = sign_in.attempt(&headers, &parameter(&uri, "state"), Timestamp::now()).is_some();
+    if !is_attempted && sign_in.person(&headers, Timestamp::now()).is_ok() {
+        // Another tab of this browser has signed in meanwhile.
+        return Redirect::to(&visit.root).into_response();
+    }
     let mut response = match finish(&site, sign_in, &mut visit, peer, &uri, &headers).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     };
-    response.headers_mut().append(header::SET_COOKIE, sign_in.names.1.delete());
+    if is_attempted {
+        // The answer to another attempt leaves the one of this cookie.
+        response.headers_mut().append(header::SET_COOKIE, sign_in.names.1.delete());
+    }
     response
 }
 

@@ -89,13 +89,17 @@ const cookies = async (context) => (await context.cookies(server.url)).filter(({
 async function signIn(context, path, name) {
   const page = await context.newPage();
   await page.goto(server.url + path, { waitUntil: "load" });
-  assert.equal(new URL(page.url()).origin, issuer.url);
+  await answerIssuer(page, name);
+  return page;
+}
+
+async function answerIssuer(page, name) {
+  await page.waitForURL((url) => url.origin === issuer.url);
   await page.locator("input[name=login]").fill(name);
   await page.locator("input[name=password]").fill("any");
   await page.locator("button[type=submit]").click();
   await page.getByRole("button", { name: "Continue" }).click();
   await page.waitForURL((url) => url.origin === server.url);
-  return page;
 }
 
 for (const javaScriptEnabled of [true, false]) {
@@ -120,6 +124,17 @@ for (const javaScriptEnabled of [true, false]) {
     await context.close();
   });
 }
+
+test("a form that is sent after the session has ended leads to the issuer, and then to its answer", { timeout: 60_000 }, async () => {
+  const context = await browser.newContext();
+  const page = await signIn(context, "/", "ada");
+  await context.clearCookies();
+  await page.getByRole("searchbox", { name: /^Search/ }).fill("nothing");
+  await page.getByRole("button", { name: "Search" }).click();
+  await answerIssuer(page, "ada");
+  assert.equal(page.url(), `${server.url}/search?q=nothing`);
+  await context.close();
+});
 
 test("the page to sign in has no accessibility finding at each width and in each scheme", { timeout: 60_000 }, async () => {
   for (const width of [390, 1280]) {
