@@ -60,7 +60,7 @@ fn command(name: &'static str) -> Command {
         "locks" => Command::new("locks").about("Lists who has which project, and who waits for it").arg(json()),
         "logs" => Command::new("logs")
             .about("Prints the log of a job, or of all jobs of a run")
-            .after_help("With --follow the exit code is 0 if the job or the run has succeeded, and 1 if not.")
+            .after_help("With --follow the exit code is 0 if the job or the run has succeeded, 1 if not, and 2 if that cannot be learned.")
             .arg(
                 Arg::new("id").value_name("ID").required(true).help("Id of a job or a run, or the address of its page"),
             )

@@ -41,7 +41,10 @@ impl ApiClient {
     pub(super) fn new(settings: ClientSettings) -> Result<ApiClient> {
         // Fails if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
+        let client = Client::builder();
+        // What goes to this machine without TLS must not go through a proxy, which would read the tokens.
+        let client = if settings.server.scheme() == "http" { client.no_proxy() } else { client };
+        let client = client
             .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
             // A redirect leads to a login for browsers, and a token is for this server alone.
             .redirect(Policy::none())
@@ -130,9 +133,11 @@ async fn bytes(mut response: Response) -> Result<Vec<u8>> {
 
 /// Drops characters that would control the terminal: titles and names are untrusted.
 pub(super) fn printable(text: &str) -> String {
-    let is_plain = |c: &char| {
-        (!c.is_control() || matches!(c, '\n' | '\t'))
-            && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
+    let is_plain = |c: &char| (!c.is_control() || matches!(c, '\n' | '\t')) && !turns_text(*c);
     text.chars().filter(is_plain).collect()
+}
+
+/// Returns true for characters that change the direction of text.
+pub(super) fn turns_text(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,7 +1,7 @@
 //! Lists as tables, and the deletion of a lock.
 
 use super::super::say;
-use super::call::{ApiClient, printable};
+use super::call::{ApiClient, printable, turns_text};
 use crate::web::api::records::{ProjectRecord, PullsAnswer, RunRecord, RunsAnswer};
 use anyhow::{Context as _, Result};
 use clap::ArgMatches;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use url::form_urlencoded;
 
-/// Widest column but the last, in characters; a longer text is cut.
+/// Widest column but the first, whose names other commands take; a longer text is cut. In characters.
 const MAX_WIDTH: usize = 60;
 
 /// Prints rows with aligned columns.
@@ -20,9 +20,12 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> ExitCode {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,
     };
+    let cells = |row: &[String]| {
+        let shown = row.iter().enumerate();
+        shown.map(|(place, cell)| if place == 0 { clean(cell) } else { cut(clean(cell)) }).collect()
+    };
     let head = head.iter().map(|title| (*title).to_owned()).collect();
-    let all: Vec<Vec<String>> =
-        std::iter::once(head).chain(rows.iter().map(|row| row.iter().map(|cell| cut(clean(cell))).collect())).collect();
+    let all: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(|row| cells(row))).collect();
     let columns = all.first().map_or(0, Vec::len);
     let width_of = |place: usize| all.iter().filter_map(|row| row.get(place)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|place| width_of(place).unwrap_or_default()).collect();
@@ -49,7 +52,13 @@ fn is_json(matches: &ArgMatches) -> bool {
 }
 
 fn printed(value: &impl serde::Serialize) -> Result<ExitCode> {
-    Ok(say(&(serde_json::to_string_pretty(value).context("the answer")? + "\n")))
+    let text = serde_json::to_string_pretty(value).context("the answer")? + "\n";
+    let escaped = |c: char| match c {
+        '\n' => "\n".to_owned(),
+        _ if c.is_control() || turns_text(c) => format!("\\u{:04x}", u32::from(c)),
+        _ => c.to_string(),
+    };
+    Ok(say(&text.chars().map(escaped).collect::<String>()))
 }
 
 /// Returns `owner/name#number`; the number of a drift run is left out.

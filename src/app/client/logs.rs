@@ -1,6 +1,6 @@
 //! Logs of a job, or of the jobs of a run, as they are or as they grow.
 
-use super::super::say;
+use super::super::{fail, say};
 use super::call::{ApiClient, printable};
 use crate::domain::{JobId, RunId};
 use crate::web::api::records::{JobRecord, JobsAnswer};
@@ -8,14 +8,18 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 use http::Method;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Pause before the next look at a run that has no new job, and before a stream that broke off is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Number of times that a stream which brings nothing new is opened again.
-const MAX_RETRIES: u32 = 10;
+/// Number of times that a question is asked again while something is followed, and a stream which brings nothing new is opened again: one
+/// server may give the lead to another meanwhile.
+const MAX_RETRIES: u32 = 30;
+/// Exit code if it is not known how something that is followed ended.
+const UNKNOWN_END: u8 = 2;
 /// Longest line of a stream, in bytes.
 const MAX_LINE: usize = 16 << 20;
 
@@ -35,6 +39,17 @@ struct RunState {
 pub(super) async fn print(client: &ApiClient, matches: &ArgMatches) -> Result<ExitCode> {
     let given = matches.get_one::<String>("id").map(String::as_str).unwrap_or_default();
     let follow = matches.get_flag("follow");
+    match print_log_of(client, given, follow).await {
+        Err(error) if follow => {
+            fail(&format!("tidelock logs: {error:#}\n"));
+            Ok(ExitCode::from(UNKNOWN_END))
+        }
+        result => result,
+    }
+}
+
+/// Prints the log of what is given on the command line.
+async fn print_log_of(client: &ApiClient, given: &str, follow: bool) -> Result<ExitCode> {
     // The last part of the address of a page is its id.
     let id = given.trim_end_matches('/').rsplit('/').next().unwrap_or(given);
     if JobId::parse(id).is_none() || RunId::parse(id).is_none() {
@@ -57,23 +72,39 @@ pub(super) async fn print(client: &ApiClient, matches: &ArgMatches) -> Result<Ex
     Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Returns the answer to a request for this path; with `follow` it is asked for again while the server does not answer.
+async fn ask<T: DeserializeOwned>(client: &ApiClient, path: &str, follow: bool) -> Result<T> {
+    let mut retries = if follow { MAX_RETRIES } else { 0 };
+    loop {
+        match client.get(path).await {
+            Err(_) if retries > 0 => retries -= 1,
+            result => return result,
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Prints the logs of all jobs of a run, and with `follow` those that begin meanwhile.
 async fn print_run(client: &ApiClient, run: &str, follow: bool) -> Result<ExitCode> {
     let mut printed = BTreeSet::new();
     loop {
         // Read before its jobs: none begins after the end.
-        let state: RunState = client.get(&format!("api/runs/{run}")).await?;
-        let JobsAnswer { jobs, more } = client.get(&format!("api/runs/{run}/jobs")).await?;
+        let state: RunState = ask(client, &format!("api/runs/{run}"), follow).await?;
+        let JobsAnswer { jobs, more } = ask(client, &format!("api/runs/{run}/jobs"), follow).await?;
         for job in jobs {
             if !printed.insert(job.job.clone()) {
                 continue;
             }
             let project = job.project.as_ref().map(|project| format!(" {}", project.label)).unwrap_or_default();
             say(&printable(&format!("==> {}{project}: {}\n", job.kind, job.url)));
-            if follow && job.is_running() {
-                follow_job(client, &job).await?;
+            let printed = if follow && job.is_running() {
+                follow_job(client, &job).await.map(drop)
             } else {
-                print_log(client, &job).await?;
+                print_log(client, &job).await
+            };
+            // One job may have lost its log: the others have theirs.
+            if let Err(error) = printed {
+                fail(&format!("tidelock logs: {error:#}\n"));
             }
         }
         if !follow || state.finished.is_some() {
@@ -120,7 +151,7 @@ async fn follow_job(client: &ApiClient, job: &JobRecord) -> Result<bool> {
     }
     // The result may be recorded a moment after the log ended.
     for _ in 0..MAX_RETRIES {
-        let now: JobRecord = client.get(&format!("api/jobs/{}", job.job)).await?;
+        let now: JobRecord = ask(client, &format!("api/jobs/{}", job.job), true).await?;
         if !now.is_running() {
             return Ok(now.has_succeeded());
         }
