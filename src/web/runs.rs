@@ -337,9 +337,9 @@ pub(super) async fn page(
     let commits = site.state.commit_addresses.get(&host);
     let mut view = RunPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
     let run = &records.listed.run;
-    let buttons = facts.as_ref().zip(visit.actor());
-    view.actions =
-        buttons.and_then(|(facts, person)| ActionPanel::new(facts, &services.dispatch, person, PanelScope::Pull));
+    // The results of a run are about its commit: nothing is applied below those of an earlier one.
+    let scope = |facts: &ActionFacts| if facts.is_head(&run.head) { PanelScope::Pull } else { PanelScope::Job };
+    view.actions = facts.and_then(|facts| ActionPanel::new(&facts, &services.dispatch, &visit, scope(&facts)));
     view.trace = site.state.trace_page.as_ref().map(|page| page.replace("{trace}", run.id.as_str()));
     Ok(site.pages.page("run.html", &visit, &view)?)
 }

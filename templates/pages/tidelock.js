@@ -189,19 +189,40 @@ function offerCopy(button) {
   });
 }
 
-// Replaces what changed, but never under somebody's hands; with `all` also where nothing but the filter was touched.
+// A notice above the content, said once.
+function note(id, text) {
+  if (byId(id)) return;
+  const notice = element("p", { class: "notice warn", role: "status", id }, text + " ");
+  notice.append(element("a", { href: location.href }, "Reload"));
+  byId("main").prepend(notice);
+}
+
+// What somebody has begun in a part.
+function isBusy(part) {
+  const isChanged = (field) => field.tagName === "SELECT" ? field.selectedIndex > 0 : field.type !== "hidden" && field.value !== field.defaultValue;
+  return part.contains(document.activeElement) || part.querySelector("details[open]") || [...part.querySelectorAll("input, select")].some(isChanged);
+}
+
+// The content of a part, without the keys of its forms, which are new each time.
+const content = (part) => part.innerHTML.replace(/(name="key" value=")[0-9a-f]*/g, "$1");
+
+// Replaces what changed, but never under somebody's hands; with `all` also where nothing but the filter was touched. The forms of a part act on
+// the commit that the page showed when it was loaded: those for another one are not put in their place.
 let asked = 0;
 async function refresh(all) {
   const mine = ++asked;
   const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
+  if (answer.status === 401 || answer.status === 403) return note("ended", "Your session has ended, and this page is not up to date any more.");
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (mine !== asked) return;
   localTimes(fresh);
   for (const part of document.querySelectorAll("[data-live]")) {
     const next = fresh.getElementById(part.id);
-    const busy = !all && (part.contains(document.activeElement) || part.querySelector("details[open]"));
-    if (next && !busy && next.innerHTML !== part.innerHTML) part.replaceWith(next);
+    if (!next || content(next) === content(part)) continue;
+    if (part.dataset.about && next.dataset.about && next.dataset.about !== part.dataset.about) {
+      note("moved", "There is a newer commit, or another pull request has the project. The buttons here are for what the page showed before.");
+    } else if (all || !isBusy(part)) part.replaceWith(next);
   }
   document.title = fresh.title;
 }

@@ -313,7 +313,7 @@ test("a pull request is planned by button, with the keyboard alone and without J
   }
   await page.keyboard.press("Enter");
   await page.getByText(/^Your command /).waitFor();
-  assert.match(page.url(), /\/1\?request=[0-9a-f]{32}$/);
+  assert.match(page.url(), /\/1\?request=[0-9a-f]{32}-[0-9a-f]{16}$/);
   await sandbox.said(1, "Requested by");
   assert.deepEqual(page.errors, []);
   await close(page);
