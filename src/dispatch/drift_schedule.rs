@@ -15,6 +15,7 @@ use crate::execute::RequestRefused;
 use crate::execute::drift::{self, DriftRequest, ScheduledDetection};
 use crate::execute::permissions::{Asker, Gatekeeper};
 use crate::store::is_deposed;
+use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -74,8 +75,9 @@ impl Handle {
     pub(crate) fn may_check_drift(&self, one: &ScheduledRepository, person: &str, visitor: PageVisitor) -> bool {
         let branch = one.schedule.branch.as_deref().unwrap_or_default();
         let asker = Asker::of_page(&self.inner.ctx, &one.repo, person);
+        let mut gatekeeper = Gatekeeper::new(&self.inner.ctx, &one.repo, branch, asker);
         visitor == PageVisitor::Operator
-            || Gatekeeper::new(&self.inner.ctx, &one.repo, branch, asker).may_be_permitted(CommandName::Plan)
+            || (gatekeeper.may_be_permitted(CommandName::Plan) && gatekeeper.may_have_access(CommandName::Plan))
     }
 
     /// Begins a detection of a repository with a schedule, `host/owner/name`, for a person on a page who may `plan` there. The audit log
@@ -97,9 +99,13 @@ impl Handle {
             let asker = Asker::of_page(&inner.ctx, &one.repo, &by.who);
             let branch = one.schedule.branch.as_deref().unwrap_or_default();
             let mut gatekeeper = Gatekeeper::new(&inner.ctx, &one.repo, branch, asker);
-            let refusal = gatekeeper.refusal(Act { command: CommandName::Plan, project: None }).await;
-            let refusal =
-                refusal.map_err(|error| RequestRefused::Host(inner.ctx.redactor.redact(&error.to_string())))?;
+            let act = Act { command: CommandName::Plan, project: None };
+            let unanswered = |error: HostError| RequestRefused::Host(inner.ctx.redactor.redact(&error.to_string()));
+            let mut refusal = gatekeeper.refusal(act).await.map_err(unanswered)?;
+            if refusal.is_none() {
+                let refused = gatekeeper.writer_refusal(act, "Check now", "", "Check now").await;
+                refusal = refused.map_err(unanswered)?;
+            }
             if let Some(because) = refusal {
                 return Err(RequestRefused::Forbidden(format!("{because}.")));
             }

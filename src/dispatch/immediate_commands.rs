@@ -98,6 +98,11 @@ async fn refusal_of_cancel(inner: &Inner, gatekeeper: &mut Gatekeeper<'_>, comma
     let act = Act { command: command.name, project: None };
     match gatekeeper.refusal(act).await {
         Ok(None) if command.interrupt_apply => {}
+        Ok(None) => {
+            let refusal = gatekeeper.page_refusal(command, act).await;
+            return refusal
+                .unwrap_or_else(|error| Some(unanswered_writer(&inner.ctx, command, command.name.spoken(), &error)));
+        }
         Ok(refusal) => return refusal,
         Err(error) => return Some(unanswered(&inner.ctx, command, &error)),
     }

@@ -1,12 +1,12 @@
 //! Commands of the pages' buttons. Each is one command on a known pull request: recorded like a delivery before the page answers, run by the
 //! pull request's actor under the rules for comments, and answered there.
 
-use super::Handle;
 use super::decide::{Decision, NOT_ALLOWLISTED};
 use super::delivery_outcome::DeliveryOutcome;
 use super::immediate_commands::entry;
 use super::inner::Inner;
 use super::requests;
+use super::{Handle, PageVisitor};
 use crate::comment::{checked_reason, checked_target};
 use crate::domain::command::{Command, CommandName, PagePerson, Target, Trigger};
 use crate::domain::state::Delivery;
@@ -16,11 +16,14 @@ use crate::execute::{RequestRefused, random_id};
 use crate::store::Tx;
 use anyhow::Result;
 use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 
 /// Start of the identities of these commands.
 const IDENTITY: &str = "page:";
 /// Number of characters of a form's key, which are hexadecimal digits.
 const KEY: usize = 32;
+/// Number of hexadecimal digits of the digest of a request.
+const CONTENT: usize = 16;
 
 /// Commands with a button.
 const BUTTONS: [CommandName; 7] = [
@@ -38,6 +41,8 @@ const BUTTONS: [CommandName; 7] = [
 pub struct PageCommand {
     /// Name of the person on the pages, which is a proved identity.
     pub person: String,
+    /// True if the operator named the person, or the person uses the server's own machine.
+    pub is_operator: bool,
     /// The pull request.
     pub pull: PullId,
     /// The command.
@@ -62,10 +67,24 @@ pub(crate) fn form_key() -> String {
     random_id()
 }
 
-/// Returns the identity of the command with this key; `None` if it is no key of a form.
-pub(crate) fn page_delivery(key: &str) -> Option<DeliveryId> {
-    let is_key = key.len() == KEY && key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    is_key.then(|| DeliveryId::new(format!("{IDENTITY}{key}")))
+/// Returns the identity of a command by the word that [`Handle::command_from_page`] has returned for it; `None` if it is no such word.
+pub(crate) fn page_delivery(request: &str) -> Option<DeliveryId> {
+    let is_hex =
+        |text: &str, digits| text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let (key, content) = request.split_once('-')?;
+    (is_hex(key, KEY) && is_hex(content, CONTENT)).then(|| DeliveryId::new(format!("{IDENTITY}{request}")))
+}
+
+impl PageCommand {
+    /// Returns the word for this request: the key of its form, and a digest of what it asks for. A form that a browser kept can be sent
+    /// again with another choice, which is another request.
+    fn word(&self) -> String {
+        let PageCommand { person, is_operator: _, pull, name, project, head, why, key } = self;
+        let place = project.as_ref().map(|project| (&project.dir, &project.workspace, &project.name));
+        let content = format!("{:?}", (person, pull.to_string(), name.as_str(), place, head, why));
+        let digest = hex::encode(Sha256::digest(content));
+        format!("{key}-{}", &digest[..CONTENT])
+    }
 }
 
 /// Returns true if a command is about what the person saw at a head. Others are about the repository, or about what runs.
@@ -74,15 +93,16 @@ fn is_of_head(name: CommandName) -> bool {
 }
 
 impl Handle {
-    /// Records the command of a button. One with the key of an earlier command does nothing.
+    /// Records the command of a button, and returns the word for it. One that asks for the same with the same key does nothing.
     ///
     /// # Errors
     ///
     /// The reason, if nothing is recorded.
-    pub async fn command_from_page(&self, asked: PageCommand) -> Result<(), RequestRefused> {
+    pub async fn command_from_page(&self, asked: PageCommand) -> Result<String, RequestRefused> {
         let inner = &self.inner;
         inner.may(asked.name)?;
-        let identity = page_delivery(&asked.key)
+        let word = asked.word();
+        let identity = page_delivery(&word)
             .ok_or_else(|| RequestRefused::Wrong("the form has no key; reload the page".to_owned()))?;
         if !inner.allowlist.allows(&asked.pull.repo) {
             return Err(RequestRefused::Forbidden(NOT_ALLOWLISTED.to_owned()));
@@ -101,13 +121,13 @@ impl Handle {
         let delivery = Delivery { identity, host_id, received, event: Event::Request(event) };
         let audit = move |tx: &Tx<'_>| tx.audit(&asked_for).map(|()| true);
         match inner.record(delivery, asked.pull, Decision::Queue(task), audit).await {
-            DeliveryOutcome::Queued | DeliveryOutcome::Known => Ok(()),
+            DeliveryOutcome::Queued | DeliveryOutcome::Known => Ok(word),
             _ => Err(RequestRefused::Stopped),
         }
     }
 
     /// Returns the commands whose buttons a person gets on a pull request: those that no rule refuses for which no host has to be asked.
-    pub fn buttons_for(&self, pull: &PullRequest, person: &str) -> Vec<CommandName> {
+    pub fn buttons_for(&self, pull: &PullRequest, person: &str, visitor: PageVisitor) -> Vec<CommandName> {
         let ctx = &self.inner.ctx;
         let is_served = self.inner.allowlist.allows(&pull.id.repo)
             && ctx.hosts.for_repo(&pull.id.repo).is_ok()
@@ -117,7 +137,11 @@ impl Handle {
         }
         let asker = Asker::of_page(ctx, &pull.id.repo, person);
         let mut gatekeeper = Gatekeeper::new(ctx, &pull.id.repo, &pull.base.branch, asker);
-        let may = |name: &CommandName| self.inner.may(*name).is_ok() && gatekeeper.may_be_permitted(*name);
+        let may = |name: &CommandName| {
+            self.inner.may(*name).is_ok()
+                && gatekeeper.may_be_permitted(*name)
+                && (visitor == PageVisitor::Operator || gatekeeper.may_have_access(*name))
+        };
         BUTTONS.into_iter().filter(may).collect()
     }
 }
@@ -141,7 +165,8 @@ impl Inner {
         let at = at.map_err(|_| wrong("the form names no commit; reload the page".to_owned()))?;
         let login = self.ctx.global.people.login_of(person, &pull.repo.host);
         let user = Login::new(login.unwrap_or(person));
-        let person = Some(PagePerson { name: person.clone(), has_login: login.is_some() });
+        let is_operator = asked.is_operator;
+        let person = Some(PagePerson { name: person.clone(), has_login: login.is_some(), is_operator });
         let why = why.filter(|_| matches!(name, CommandName::Unlock | CommandName::Freeze | CommandName::Unfreeze));
         Ok(Command { target, why, at, person, ..Command::new(*name, Trigger::Page, user) })
     }
@@ -153,10 +178,23 @@ mod tests {
 
     #[test]
     fn only_a_random_key_identifies_a_command() {
+        let repo = crate::domain::RepoId { host: "h".into(), owner: "o".into(), name: "r".into() };
+        let asked = |key: &str, head: &str| PageCommand {
+            person: "ada".into(),
+            is_operator: false,
+            pull: PullId { repo: repo.clone(), number: 1 },
+            name: CommandName::Apply,
+            project: None,
+            head: head.into(),
+            why: String::new(),
+            key: key.into(),
+        };
         let key = form_key();
-        assert_eq!(page_delivery(&key), Some(DeliveryId::new(format!("page:{key}"))));
+        let word = asked(&key, "a").word();
+        assert_eq!(page_delivery(&word), Some(DeliveryId::new(format!("page:{word}"))));
+        assert_ne!(word, asked(&key, "b").word(), "another request with the same key");
         for key in ["", "0", &"g".repeat(KEY), &"A".repeat(KEY), &format!("{key}0"), &key.replace(&key[..1], "\n")] {
-            assert_eq!(page_delivery(key), None, "{key}");
+            assert_eq!(page_delivery(&asked(key, "a").word()), None, "{key}");
         }
     }
 

@@ -124,6 +124,11 @@ async fn not_permitted(
             Ok(because) => return Ok(because),
             Err(error) => return Ok(Some(unanswered(&inner.ctx, command, &error))),
         }
+        match gatekeeper.page_refusal(command, Act { command: command.name, project }).await {
+            Ok(None) => {}
+            Ok(because) => return Ok(because),
+            Err(error) => return Ok(Some(unanswered_writer(&inner.ctx, command, command.name.spoken(), &error))),
+        }
         match writer_refusal(inner, &mut gatekeeper, command, project, &by_hand).await {
             Ok(None) => {}
             Ok(because) => return Ok(because),

@@ -312,7 +312,8 @@ fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Faul
 /// Returns the answer to a command that its person may use on no project at all; the command is not run. `None` if permitted.
 pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
     let mut gatekeeper = Gatekeeper::for_command(ctx, work);
-    if gatekeeper.is_idle() && used_escape_hatches(&work.command).next().is_none() {
+    let is_free = !work.command.needs_access() && used_escape_hatches(&work.command).next().is_none();
+    if gatekeeper.is_idle() && is_free {
         return None;
     }
     let message = match may(&mut gatekeeper, ctx, work, None).await {
@@ -354,6 +355,14 @@ async fn may(
             None => gatekeeper.refusal(Act { command, project: None }).await,
         };
         let refusal = refusal.map_err(|error| unanswered_fault(ctx, work, &error))?;
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+        let act = Act { command, project: config.map(|config| &config.id) };
+        let refusal = gatekeeper.page_refusal(&work.command, act).await.map_err(|error| {
+            let message = unanswered_writer(ctx, &work.command, command.spoken(), &error);
+            Fault { reason: Reason::Internal, message, output: String::new() }
+        })?;
         if refusal.is_some() {
             return Ok(refusal);
         }

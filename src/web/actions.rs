@@ -9,7 +9,7 @@ use super::openapi::about;
 use super::pages::pull_address;
 use super::pulls::parse_pull;
 use super::{Route, Who, route};
-use crate::dispatch::{PageCommand, button_command};
+use crate::dispatch::{PageCommand, PageVisitor, button_command};
 use crate::domain::ProjectId;
 use axum::Extension;
 use axum::extract::{Path, Request, State};
@@ -67,10 +67,11 @@ async fn ask(
     let project = fields.get("project").map(|field| parse_project(field).ok_or(field));
     let project = project.transpose().map_err(|_| wrong("The form names no project that can be meant."))?;
     let text = |field: &str| fields.get(field).unwrap_or_default().to_owned();
-    let (person, key) = (person.to_owned(), text("key"));
-    let address = format!("{}{}?request={key}", visit.root, pull_address(&pull));
-    let asked = PageCommand { person, pull, name, project, head: text("head"), why: text("reason"), key };
-    services.dispatch.command_from_page(asked).await?;
+    let (person, is_operator) = (person.to_owned(), visit.visitor == PageVisitor::Operator);
+    let address = format!("{}{}", visit.root, pull_address(&pull));
+    let (head, why, key) = (text("head"), text("reason"), text("key"));
+    let asked = PageCommand { person, is_operator, pull, name, project, head, why, key };
+    let address = format!("{address}?request={}", services.dispatch.command_from_page(asked).await?);
     if visit.browser {
         return Ok(Redirect::to(&address).into_response());
     }

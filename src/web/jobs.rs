@@ -173,10 +173,12 @@ async fn api_one(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Resul
 
 /// Returns the button that cancels a job which runs, for the person who looks.
 async fn buttons_of_running(services: &Services, visit: &Visit, job: &Job) -> anyhow::Result<Option<ActionPanel>> {
-    let Some(person) = visit.actor().filter(|_| job.state == JobState::Running) else { return Ok(None) };
+    if visit.actor().is_none() || job.state != JobState::Running {
+        return Ok(None);
+    }
     let pull = job.pull.clone();
     let facts = services.store.read(move |view| ActionFacts::load(view, &pull)).await?;
-    Ok(facts.and_then(|facts| ActionPanel::new(&facts, &services.dispatch, person, PanelScope::Job)))
+    Ok(facts.and_then(|facts| ActionPanel::new(&facts, &services.dispatch, visit, PanelScope::Job)))
 }
 
 /// Serves the log so far, without colours.

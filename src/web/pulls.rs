@@ -373,9 +373,7 @@ pub(super) async fn page(
     let (records, facts, request) = found.await?.ok_or_else(none)?;
     let commits = site.state.commit_addresses.get(&records.id.repo.host.to_ascii_lowercase());
     let mut view = PullPage::new(&records, &site.state.executable_name, commits, Timestamp::now())?;
-    let buttons = facts.as_ref().zip(visit.actor());
-    view.actions =
-        buttons.and_then(|(facts, person)| ActionPanel::new(facts, &services.dispatch, person, PanelScope::Pull));
+    view.actions = facts.and_then(|facts| ActionPanel::new(&facts, &services.dispatch, &visit, PanelScope::Pull));
     view.request = request;
     Ok(site.pages.page("pull.html", &visit, &view)?)
 }

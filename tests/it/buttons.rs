@@ -144,7 +144,7 @@ fn guarded(rules: &str, more: &str) -> Setup {
 
 #[test]
 fn a_button_gives_no_right_that_a_comment_does_not_give() {
-    let rules = "allowed_users: ['*:plan', 'bob:apply:net']\nallowed_teams: ['sre:apply']";
+    let rules = "allowed_users: ['*:plan', 'ada:plan', 'bob:apply:net']\nallowed_teams: ['sre:apply']";
     let map = |login: &str| format!("people: [{{person: Ada, login: 127.0.0.1/{login}}}]\n");
     for (people, offered, applied) in [
         // Without a login, teams do not count: nobody is asked.
@@ -184,8 +184,44 @@ fn a_button_gives_no_right_that_a_comment_does_not_give() {
 }
 
 #[test]
+fn without_a_rule_that_names_a_person_the_host_has_to_confirm_write_access() {
+    let map = |login: &str| format!("people: [{{person: ada, login: 127.0.0.1/{login}}}]\n");
+    for (people, offered, status) in
+        [(String::new(), false, "error"), (map("eve"), true, "error"), (map("dave"), true, "success")]
+    {
+        run_test(guarded("", &people), async |ctx| {
+            ctx.repo.set_permission("eve", "read").unwrap();
+            ctx.repo.set_permission("dave", "write").unwrap();
+            let pull = ctx.open_dirs("change", &["net", "db"]).await;
+            ctx.next(&pull).await.is("plan", "success");
+            let ada = login("ada");
+            let headers = [("authorization", ada.as_str())];
+            let forms = buttons(ctx, &address(&pull), &headers).await;
+            assert_eq!(forms.contains_key("apply"), offered, "{people}: {:?}", forms.keys());
+            // As a person may send what the page does not offer.
+            let head = pull.head_commit().unwrap();
+            let fields =
+                [("pull", "127.0.0.1/acme/infra/1"), ("key", "0123456789abcdef0123456789abcdef"), ("head", &head)];
+            let mut form = Form { action: "/actions/apply".into(), fields: BTreeMap::new() };
+            for (field, value) in fields {
+                form = form.with(field, value);
+            }
+            let posted = send(ctx, &form, &[&BROWSER[..], &headers].concat()).await;
+            assert_eq!(posted.status, 303, "{posted:?}");
+            let said = ctx.next(&pull).await;
+            if status == "success" {
+                assert_eq!(ctx.lines("applied"), 2, "{people}");
+            } else {
+                said.is("apply", "error").because("not_permitted").has("may not use `apply`");
+                assert_eq!(ctx.lines("applied"), 0, "{people}");
+            }
+        });
+    }
+}
+
+#[test]
 fn one_project_is_chosen_by_its_place() {
-    run_test(guarded("", ""), async |ctx| {
+    run_test(guarded("allowed_users: ['*', 'ada']", ""), async |ctx| {
         let pull = ctx.open_dirs("change", &["net", "db"]).await;
         ctx.next(&pull).await.is("plan", "success");
         let ada = login("ada");

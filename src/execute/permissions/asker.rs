@@ -1,10 +1,11 @@
 //! The person who wants to do something, as far as a host or only the pages know the name.
 
 use super::super::context::Context;
-use super::Gatekeeper;
+use super::{Gatekeeper, typed};
 use crate::config::permissions::{Act, EscapeHatch, Permitted};
 use crate::domain::RepoId;
 use crate::domain::command::{Command, CommandName};
+use crate::vcs::HostError;
 
 /// Person who wants to do something.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +33,31 @@ impl<'a> Asker<'a> {
 }
 
 impl Gatekeeper<'_> {
+    /// Returns the reason for which a person may not use a command on a page; `None` if allowed, or if it was not given on a page. The host
+    /// lets nobody comment who has no access to the repository; a page of the server does.
+    pub(crate) async fn page_refusal(&mut self, command: &Command, act: Act<'_>) -> Result<Option<String>, HostError> {
+        if !command.needs_access() {
+            return Ok(None);
+        }
+        let say = typed(self.ctx, command);
+        self.writer_refusal(act, command.name.spoken(), "", &say).await
+    }
+
+    /// Returns false if [`Gatekeeper::page_refusal`] refuses a command, whatever the host would report. Asks nobody.
+    pub(crate) fn may_have_access(&mut self, command: CommandName) -> bool {
+        let Asker::OfPage(name) = self.person else { return true };
+        if self.ctx.global.team_authz.is_some() || EscapeHatch::for_command(command).is_some() {
+            return true;
+        }
+        loop {
+            match self.permissions.decide_by_name(name, Act { command, project: None }, &self.teams) {
+                Permitted::Allowed => return true,
+                Permitted::Refused { .. } => return false,
+                Permitted::Ask(team) => drop(self.teams.insert(team, false)),
+            }
+        }
+    }
+
     /// Returns false if a rule refuses a command on every project, whatever the host would report. Asks nobody: pages show buttons by it.
     pub(crate) fn may_be_permitted(&mut self, command: CommandName) -> bool {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;

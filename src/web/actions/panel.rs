@@ -5,8 +5,9 @@ use crate::dispatch::{Handle, form_key, page_delivery};
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::state::{ApplyLock, ProjectState, ProjectStatus};
-use crate::domain::{ProjectId, PullId, PullRequest, RunId};
+use crate::domain::{CommitSha, ProjectId, PullId, PullRequest, RunId};
 use crate::store::View;
+use crate::web::answer::Visit;
 use crate::web::pages::{pull_address, shown};
 use crate::web::pulls::missing_approvals_of;
 use anyhow::Result;
@@ -22,7 +23,7 @@ pub(in crate::web) enum PanelScope<'a> {
     Pull,
     /// One project.
     Project(&'a ProjectId),
-    /// A job that runs, which can be cancelled.
+    /// A job, or a run of an earlier commit: it can be cancelled while it runs.
     Job,
 }
 
@@ -68,6 +69,11 @@ impl ActionFacts {
             apply_lock: view.apply_lock()?,
             pull,
         }))
+    }
+
+    /// Returns true if this is its head commit.
+    pub(in crate::web) fn is_head(&self, commit: &CommitSha) -> bool {
+        self.pull.head.commit == *commit
     }
 
     /// Returns what keeps a pull request from being applied, as far as this server knows. What only the host knows, such as reviews, is
@@ -182,15 +188,15 @@ pub(in crate::web) struct ActionPanel {
 }
 
 impl ActionPanel {
-    /// Returns the buttons of this person; none if there are none.
+    /// Returns the buttons of the person who looks; none if there are none.
     pub(in crate::web) fn new(
         facts: &ActionFacts,
         dispatch: &Handle,
-        person: &str,
+        visit: &Visit,
         scope: PanelScope<'_>,
     ) -> Option<ActionPanel> {
-        let pull = &facts.pull;
-        let permitted = dispatch.buttons_for(pull, person);
+        let (pull, person) = (&facts.pull, visit.actor()?);
+        let permitted = dispatch.buttons_for(pull, person, visit.visitor);
         let missing = facts.missing_for_apply();
         let (is_open, is_frozen) = (pull.is_open(), facts.freeze.is_some());
         let is_pull = matches!(scope, PanelScope::Pull);

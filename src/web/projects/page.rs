@@ -224,8 +224,8 @@ pub(super) async fn page(
         return Err(none());
     }
     let mut view = ProjectPage::new(&records, &repo, &project, &site.state.executable_name);
-    if let (Some(facts), Some(person), Some((_, held))) = (&facts, visit.actor(), records.holder()) {
-        view.actions = ActionPanel::new(facts, &services.dispatch, person, PanelScope::Project(held));
+    if let (Some(facts), Some((_, held))) = (&facts, records.holder()) {
+        view.actions = ActionPanel::new(facts, &services.dispatch, &visit, PanelScope::Project(held));
     }
     Ok(site.pages.page("project.html", &visit, &view)?)
 }

@@ -182,6 +182,9 @@ pub struct PagePerson {
     pub name: String,
     /// True if `people` has a login of the host for this person; otherwise the host does not know the name.
     pub has_login: bool,
+    /// True if the operator named the person (`--admins`), or the person uses the server's own machine.
+    #[serde(default)]
+    pub is_operator: bool,
 }
 
 impl Command {
@@ -215,6 +218,12 @@ impl Command {
         self.person.as_ref().map_or(self.user.as_str(), |person| &person.name)
     }
 
+    /// Returns true if only access to the repository, or a rule, gives a right to this command: the person used a page of the server, where
+    /// the host lets nobody in.
+    pub fn needs_access(&self) -> bool {
+        self.trigger == Trigger::Page && !self.person.as_ref().is_some_and(|person| person.is_operator)
+    }
+
     /// Returns true if `user` is an account of the host, whose teams and rights the host knows.
     pub fn is_of_host(&self) -> bool {
         match &self.person {
@@ -231,7 +240,7 @@ mod tests {
     #[test]
     fn a_name_of_a_page_is_an_account_of_the_host_only_with_a_login() {
         let command = |trigger, person| Command { person, ..Command::new(CommandName::Plan, trigger, "ada") };
-        let person = |has_login| Some(PagePerson { name: "ada@example.com".into(), has_login });
+        let person = |has_login| Some(PagePerson { name: "ada@example.com".into(), has_login, is_operator: false });
         for (command, name, is_of_host) in [
             (command(Trigger::Comment, None), "ada", true),
             (command(Trigger::Page, person(true)), "ada@example.com", true),
