@@ -312,8 +312,7 @@ fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Faul
 /// Returns the answer to a command that its person may use on no project at all; the command is not run. `None` if permitted.
 pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
     let mut gatekeeper = Gatekeeper::for_command(ctx, work);
-    let is_free = !work.command.needs_access() && used_escape_hatches(&work.command).next().is_none();
-    if gatekeeper.is_idle() && is_free {
+    if gatekeeper.is_idle() && !work.command.needs_access() && used_escape_hatches(&work.command).next().is_none() {
         return None;
     }
     let message = match may(&mut gatekeeper, ctx, work, None).await {
