@@ -53,7 +53,7 @@ pub struct PageCommand {
     pub head: String,
     /// Reason; may be empty.
     pub why: String,
-    /// Key of the form. A command with the key of an earlier one is not run.
+    /// Key of the form. A command that asks for the same as an earlier one with this key is not run.
     pub key: String,
 }
 

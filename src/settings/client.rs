@@ -1,10 +1,11 @@
 //! Settings of the commands that call a server: its address, and the caller's tokens. And of the one that makes such tokens.
 
 use super::SettingsError;
+use super::addresses::is_loopback;
 use super::typed::Reader;
 use secrecy::SecretString;
 use std::ffi::OsString;
-use url::{Host, Url};
+use url::Url;
 
 /// Variable with the server's address.
 pub(crate) const SERVER_VARIABLE: &str = "TIDELOCK_SERVER";
@@ -71,15 +72,6 @@ impl ClientSettings {
 pub fn api_secret(config: Option<OsString>) -> Result<Option<SecretString>, SettingsError> {
     let args = config.map(|path| [OsString::from("--config="), path].into_iter().collect::<OsString>());
     Ok(Reader::new(args, std::env::vars_os())?.secret("api-secret"))
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) fn routes() -> Vec<Route> {
     let action = action
         .part("action", "plan, apply, cancel, unlock, approve_policies, freeze or unfreeze.")
         .query("pull", "host/owner/name/number.")
-        .query("key", "32 hexadecimal digits: a command with the key of an earlier one is not run.")
+        .query("key", "32 hexadecimal digits: a command that asks for the same with the same key is not run again.")
         .optional_query("head", "The commit that the person saw; cancel, freeze and unfreeze need none.")
         .optional_query("project", "dir=…&workspace=…&name=…, encoded once more: the only project.")
         .optional_query("reason", "The reason of an unlock or a freeze.");

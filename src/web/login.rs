@@ -46,7 +46,7 @@ const MAX_CODE: usize = 4_096;
 /// Longest error of a provider that is repeated, in characters.
 const MAX_ERROR: usize = 200;
 
-/// How people sign in, and who may view pages then.
+/// Ways in which people sign in, and those who may view pages then.
 pub struct SignIn {
     ways: Vec<Arc<dyn SignInWay>>,
     viewers: PersonRules,
