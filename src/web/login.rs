@@ -24,7 +24,7 @@ use minijinja::context;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use url::{Url, form_urlencoded};
@@ -268,12 +268,15 @@ async fn callback_of_provider(
     headers: HeaderMap,
 ) -> Response {
     let Some(sign_in) = &site.state.access.sign_in else { return not_here().into_response() };
-    let is_attempted = sign_in.attempt(&headers, &parameter(&uri, "state"), Timestamp::now()).is_some();
-    if !is_attempted && sign_in.person(&headers, Timestamp::now()).is_ok() {
+    let now = Timestamp::now();
+    let attempt = sign_in.attempt(&headers, &parameter(&uri, "state"), now);
+    let is_attempted = attempt.is_some();
+    if !is_attempted && sign_in.person(&headers, now).is_ok() {
         // Another tab of this browser has signed in meanwhile.
         return Redirect::to(&visit.root).into_response();
     }
-    let mut response = match finish(&site, sign_in, &mut visit, peer, &uri, &headers).await {
+    let address = site.state.access.address(peer, &headers);
+    let mut response = match finish(&site, sign_in, &mut visit, address, &uri, attempt).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     };
@@ -288,16 +291,14 @@ async fn finish(
     site: &Site,
     sign_in: &SignIn,
     visit: &mut Visit,
-    peer: SocketAddr,
+    address: IpAddr,
     uri: &Uri,
-    headers: &HeaderMap,
+    attempt: Option<(SignInAttempt, &dyn SignInWay)>,
 ) -> Result<Response, HttpProblem> {
-    let address = site.state.access.address(peer, headers);
     if let Some(seconds) = site.logins.wait(address) {
         return Err(HttpProblem::access_denied(AccessDenied::TooMany(seconds)));
     }
-    let now = Timestamp::now();
-    let Some((attempt, way)) = sign_in.attempt(headers, &parameter(uri, "state"), now) else {
+    let Some((attempt, way)) = attempt else {
         let text = "This sign-in was not begun in this browser, or longer than ten minutes ago, or has ended already. Open the page \
                     that you want to see, at the address that --atlantis-url names, and sign in again.";
         return Err(HttpProblem::new(StatusCode::BAD_REQUEST, "Sign in again", text));
@@ -306,6 +307,10 @@ async fn finish(
         let text = format!("{} did not say who you are: {why}.", way.title());
         HttpProblem::new(StatusCode::FORBIDDEN, "Not signed in", text)
     };
+    let issuer = parameter(uri, "iss");
+    if way.issuer().is_some_and(|expected| !issuer.is_empty() && issuer != expected) {
+        return Err(not_signed_in("its answer is of another issuer".to_owned()));
+    }
     let said: String = parameter(uri, "error").chars().take(MAX_ERROR).collect();
     if !said.is_empty() {
         let more: String = parameter(uri, "error_description").chars().take(MAX_ERROR).collect();
@@ -327,7 +332,7 @@ async fn finish(
         audit::log(&visit.entry("sign in", way.title(), "refused: not named by --web-viewers"));
         return Err(HttpProblem::access_denied(AccessDenied::NotViewer(person.name)));
     }
-    let Some(cookie) = sign_in.begin_session(way.realm(), &person, now) else {
+    let Some(cookie) = sign_in.begin_session(way.realm(), &person, Timestamp::now()) else {
         return Err(not_signed_in("you are in too many organizations and teams that rules name".to_owned()));
     };
     audit::log(&visit.entry("sign in", way.title(), "done"));

@@ -332,6 +332,10 @@ impl SignInWay for OpenIdConnect {
         &self.realm
     }
 
+    fn issuer(&self) -> Option<&str> {
+        Some(self.issuer.as_str())
+    }
+
     fn client_secret(&self) -> &SecretString {
         &self.client_secret
     }

@@ -330,6 +330,10 @@ async fn errors_of_a_provider_are_text_and_short() {
     assert!(!answer.contains('\u{1b}') && !answer.contains('\u{202e}') && browser.cookies.is_empty());
 
     let state = browser.begin(server, &provider, "/").await.split_once("state=").unwrap().1.to_owned();
+    let path = format!("/login/callback?state={state}&code=code-1&iss=https%3A%2F%2Felsewhere.example");
+    let (status, answer) = browser.get(server, &path).await;
+    assert!(status == 403 && answer.contains("its answer is of another issuer"), "{status} {answer}");
+    let state = browser.begin(server, &provider, "/").await.split_once("state=").unwrap().1.to_owned();
     let path = format!("/login/callback?state={state}&code={}", "c".repeat(MAX_CODE + 1));
     let (status, answer) = browser.get(server, &path).await;
     assert!(status == 403 && answer.contains("there is no code in its answer"), "{answer}");

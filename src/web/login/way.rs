@@ -21,6 +21,11 @@ pub(crate) trait SignInWay: Send + Sync {
     /// Returns the provider and the client there, as cookies have them: a cookie of another client is not believed.
     fn realm(&self) -> &str;
 
+    /// Returns its issuer, which its answers may name (RFC 9207, section 2).
+    fn issuer(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the secret of the client, from which keys of cookies can derive.
     fn client_secret(&self) -> &SecretString;
 
