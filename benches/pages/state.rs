@@ -238,6 +238,7 @@ fn put_open(tx: &Tx<'_>, number: usize, sizes: &Sizes) -> Result<()> {
                 items: Vec::new(),
                 item_regex: None,
                 approvals: Vec::new(),
+                required: 1,
             }],
             checked: sizes.now,
         })?;

@@ -8,6 +8,7 @@ use super::pages::{PageTemplates, Viewer};
 use crate::domain::freeze::Freeze;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
+use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use crate::domain::state::*;
 use crate::domain::waiting::{WaitCause, WaitingPull};
 use crate::domain::*;
@@ -332,11 +333,29 @@ fn what_waits_for_a_person_is_on_top_with_its_next_command() {
     let facts = busy_facts();
     let dns = lock("", "infra/dns", "default", 41);
     let failed = status(dns.project.clone(), ProjectState::ApplyErrored, 0, 0, 0);
+    let set = |name: &str, passed| PolicySetRecord {
+        name: name.into(),
+        passed,
+        items: Vec::new(),
+        item_regex: None,
+        approvals: Vec::new(),
+        required: 1,
+    };
+    let check = PolicyCheckRecord {
+        pull: pull_id(41),
+        project: dns.project.clone(),
+        plan: "p".into(),
+        head: "a".repeat(40).into(),
+        policies_digest: String::new(),
+        sets: vec![set("cost", false), set("net", true)],
+        checked: dns.holder.since,
+    };
     let contested = vec![dns, lock("", "infra/storage", "default", 41)];
     let attention = NeedsAttention {
         owed: vec![unapplied, unknown],
         failed: vec![(pull(41, "Open SSH through IAP"), failed)],
         faults: vec![(pull(40, "Split the projects"), "`atlantis.yaml`, line 3: unknown key `projets`".into())],
+        unapproved: vec![(pull(41, "Open SSH through IAP"), check)],
         contested,
     };
     let page = dashboard(&DashboardData { attention: Some(attention), ..facts }, &server());
@@ -347,6 +366,7 @@ fn what_waits_for_a_person_is_on_top_with_its_next_command() {
     not known yet · acme/infra#39 Open SSH through IAP ↗ merged, not known yet what it changes the host lists no changed files 2 h ago · next: comment atlantis unlock --accept-drift -m &quot;why&quot;
     infra/dns/default acme/infra#41 Open SSH through IAP ↗ apply failed 3 min ago · next: comment atlantis plan -d infra/dns · waiting: #42
     all projects acme/infra#40 Split the projects ↗ plan failed `atlantis.yaml`, line 3: unknown key `projets` next: push a fix
+    infra/dns/default acme/infra#41 Open SSH through IAP ↗ waits for approval cost 2 h ago · next: comment atlantis approve_policies -d infra/dns · waiting: #42
     infra/storage/default acme/infra#41 Open SSH through IAP ↗ others wait 2 h ago · next: comment atlantis unlock -d infra/storage
     "#);
 }

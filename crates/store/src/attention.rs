@@ -1,11 +1,16 @@
-//! Records that need a person: merged changes that are not applied, failures on open pull requests, locks that keep others waiting.
+//! Records that need a person: merged changes that are not applied, failures on open pull requests, policies that wait for approval, locks
+//! that keep others waiting.
 
 use super::listing::FAILED;
 use super::{View, parse, rows};
 use anyhow::Result;
 use tidelock_core::domain::PullRequest;
 use tidelock_core::domain::ownership::ProjectOwner;
+use tidelock_core::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use tidelock_core::domain::state::{ProjectLock, ProjectStatus};
+
+/// Maximum number of policy checks that are looked at.
+const MAX_CHECKS: usize = 200;
 
 /// The first of what waits for a person, each list with the same limit.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,6 +21,9 @@ pub struct NeedsAttention {
     pub failed: Vec<(PullRequest, ProjectStatus)>,
     /// Open pull requests whose last plan failed as a whole, each with the reason in one line; the latest activity first.
     pub faults: Vec<(PullRequest, String)>,
+    /// Policy checks that lack approvals, of open pull requests whose plan can still be applied; the projects that were first checked last
+    /// come first.
+    pub unapproved: Vec<(PullRequest, PolicyCheckRecord)>,
     /// Locks for which other pull requests wait, the oldest first.
     pub contested: Vec<ProjectLock>,
 }
@@ -40,8 +48,27 @@ impl View<'_> {
             owed,
             failed: failed.map(|(pull, status)| Ok((parse(&pull)?, parse(&status)?))).collect::<Result<_>>()?,
             faults: faults.map(|(pull, fault)| Ok((parse(&pull)?, fault))).collect::<Result<_>>()?,
+            unapproved: self.unapproved(limit)?,
             contested: self.contested_locks(limit)?,
         })
+    }
+
+    fn unapproved(&self, limit: usize) -> Result<Vec<(PullRequest, PolicyCheckRecord)>> {
+        let checks =
+            "SELECT p.record, c.record FROM (SELECT seq, pull, record FROM policy_checks ORDER BY seq DESC LIMIT ?1) c
+             JOIN pulls p ON p.pull = c.pull AND p.open
+             JOIN plans l ON l.id = json_extract(c.record, '$.plan') AND l.consumed_by IS NULL ORDER BY c.seq DESC";
+        let mut found = Vec::new();
+        for (pull, check) in self.pairs(checks, MAX_CHECKS)? {
+            let check: PolicyCheckRecord = parse(&check)?;
+            if check.sets.iter().any(PolicySetRecord::lacks_approvals) {
+                found.push((parse(&pull)?, check));
+            }
+            if found.len() == limit {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     fn contested_locks(&self, limit: usize) -> Result<Vec<ProjectLock>> {

@@ -208,14 +208,22 @@ fn policies(ctx: &Context, config: &ProjectConfig) -> PolicySpec {
 }
 
 fn set_record(ctx: &Context, plan: &PlanRecord, set: &PolicySetRan) -> PolicySetRecord {
-    let item_regex = set_of(ctx, &set.name).and_then(|set| set.item_regex.clone());
+    let configured = set_of(ctx, &set.name);
+    let item_regex = configured.and_then(|set| set.item_regex.clone());
     let items = match set.passed {
         true => Vec::new(),
         // The output may be incomplete, so an approval is for this plan only.
         false if set.output.len() > WHOLE_OUTPUT => vec![hash(&format!("{} {}", plan.id, set.output))],
         false => items(&set.output, item_regex.as_deref()),
     };
-    PolicySetRecord { name: set.name.clone(), passed: set.passed, items, item_regex, approvals: Vec::new() }
+    PolicySetRecord {
+        name: set.name.clone(),
+        passed: set.passed,
+        items,
+        item_regex,
+        approvals: Vec::new(),
+        required: configured.map_or(1, |set| set.approve_count),
+    }
 }
 
 /// Returns the SHA-256 of each item that a pattern finds in an output. An output without any is one item: its approval covers only that.

@@ -1,10 +1,12 @@
-//! The list "Needs attention": merged changes that are not applied, then failures, then locks that keep others waiting.
+//! The list "Needs attention": merged changes that are not applied, then failures, then policies that wait for approval, then locks that
+//! keep others waiting.
 
 use super::rows::{LockRow, OwnerRow, RowFacts, WaitingView, status_view};
 use crate::comment::command_for;
 use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
 use crate::domain::ownership::ProjectOwner;
+use crate::domain::policies::PolicyCheckRecord;
 use crate::domain::state::{ProjectLock, ProjectStatus};
 use crate::domain::state_address::StateAddress;
 use crate::store::NeedsAttention;
@@ -13,6 +15,9 @@ use serde::Serialize;
 
 /// Maximum number of rows of each kind. One more is loaded, to know if there are more.
 const MAX_OF_KIND: usize = 5;
+
+/// Maximum number of named policy sets of a project.
+const MAX_SETS: usize = 5;
 
 /// Number of rows of each kind to load.
 pub(super) const LOADED: usize = MAX_OF_KIND + 1;
@@ -44,19 +49,23 @@ struct AttentionRow {
 
 impl AttentionList {
     pub(super) fn new(attention: &NeedsAttention, executable: &str, known: &RowFacts<'_>) -> AttentionList {
-        let NeedsAttention { owed, failed, faults, contested } = attention;
+        let NeedsAttention { owed, failed, faults, unapproved, contested } = attention;
         let mut rows: Vec<AttentionRow> =
             owed.iter().take(MAX_OF_KIND).map(|owner| AttentionRow::of_owner(owner, executable, known)).collect();
         let of_failed =
             |(pull, status): &(PullRequest, ProjectStatus)| AttentionRow::of_failure(pull, status, executable, known);
         rows.extend(failed.iter().take(MAX_OF_KIND).map(of_failed));
         rows.extend(faults.iter().take(MAX_OF_KIND).map(|(pull, fault)| AttentionRow::of_fault(pull, fault)));
+        let of_check =
+            |(pull, check): &(PullRequest, PolicyCheckRecord)| AttentionRow::of_check(pull, check, executable, known);
+        rows.extend(unapproved.iter().take(MAX_OF_KIND).map(of_check));
         let is_listed = |lock: &ProjectLock| {
             failed.iter().any(|(pull, status)| pull.id == lock.holder.pull && status.project == lock.project)
         };
         let contested_only = contested.iter().filter(|lock| !is_listed(lock)).take(MAX_OF_KIND);
         rows.extend(contested_only.map(|lock| AttentionRow::of_lock(lock, executable, known)));
-        let more = [owed.len(), failed.len(), faults.len(), contested.len()].iter().any(|loaded| *loaded > MAX_OF_KIND);
+        let loaded = [owed.len(), failed.len(), faults.len(), unapproved.len(), contested.len()];
+        let more = loaded.iter().any(|loaded| *loaded > MAX_OF_KIND);
         AttentionList { rows, more }
     }
 }
@@ -94,6 +103,21 @@ impl AttentionRow {
             next: None,
             since: None,
             waiting: WaitingView::none(),
+        }
+    }
+
+    fn of_check(pull: &PullRequest, check: &PolicyCheckRecord, executable: &str, known: &RowFacts<'_>) -> AttentionRow {
+        let sets = check.sets.iter().filter(|set| set.lacks_approvals()).take(MAX_SETS);
+        let names: Vec<String> = sets.map(|set| shown(&set.name)).collect();
+        AttentionRow {
+            project: Some(ProjectView::of(&pull.id.repo, &check.project)),
+            pull: PullView::find(&pull.id, Some(pull)),
+            mark: StatusMark::new("waits for approval", "warn"),
+            link: None,
+            detail: names.join(", "),
+            next: Some(command_for(executable, CommandName::ApprovePolicies, &check.project, &[])),
+            since: Some(When::new(check.checked, known.now)),
+            waiting: WaitingView::new(known.waiters, &pull.id, &check.project, &StateAddress::default()),
         }
     }
 

@@ -39,6 +39,14 @@ pub struct PolicySetRecord {
     pub item_regex: Option<String>,
     /// Approvals, oldest first.
     pub approvals: Vec<PolicyApproval>,
+    /// Number of approvals that it needed at the time of the check, for lists: what holds an apply up is the configured [`ApprovalRule`].
+    #[serde(default = "one_approval")]
+    pub required: u32,
+}
+
+/// What a record of an older version needs.
+fn one_approval() -> u32 {
+    1
 }
 
 /// An owner's approval of the findings of a policy set.
@@ -68,6 +76,11 @@ impl PolicySetRecord {
             let covered: HashSet<&String> = approval.items.iter().collect();
             self.items.iter().all(|item| covered.contains(item))
         })
+    }
+
+    /// Returns true if it found something and lacks approvals.
+    pub fn lacks_approvals(&self) -> bool {
+        !self.passed && self.valid_approvals().take(self.required as usize).count() < self.required as usize
     }
 
     /// Returns the number of its items that any approval covers.
@@ -118,7 +131,14 @@ mod tests {
 
     fn set(items: &[&str], approvals: &[PolicyApproval]) -> PolicySetRecord {
         let items = items.iter().map(|item| (*item).to_owned()).collect();
-        PolicySetRecord { name: "s".into(), passed: false, items, item_regex: None, approvals: approvals.to_vec() }
+        PolicySetRecord {
+            name: "s".into(),
+            passed: false,
+            items,
+            item_regex: None,
+            approvals: approvals.to_vec(),
+            required: 2,
+        }
     }
 
     #[test]
@@ -127,6 +147,7 @@ mod tests {
         for (items, valid, known) in [(&["a"][..], 2, 1), (&["a", "b"], 1, 2), (&["a", "c"], 0, 1), (&["c"], 0, 0)] {
             let set = set(items, &given);
             assert_eq!((set.valid_approvals().count(), set.known_items()), (valid, known), "{items:?}");
+            assert_eq!(set.lacks_approvals(), valid < 2, "{items:?}");
         }
         let rule = ApprovalRule { required: 2, owners: String::new() };
         assert!(set(&["a"], &given).report(&rule, String::new()).is_met());

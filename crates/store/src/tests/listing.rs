@@ -2,6 +2,7 @@
 
 use super::*;
 use tidelock_core::domain::ownership::ProjectOwner;
+use tidelock_core::domain::policies::{PolicyApproval, PolicyCheckRecord, PolicySetRecord};
 use tidelock_core::domain::state_address::StateAddress;
 use tidelock_core::domain::waiting::{WaitCause, WaitingPull};
 
@@ -204,6 +205,51 @@ async fn what_waits_for_a_person_has_failures_of_open_pulls_and_locks_that_other
             let first = tx.attention(1)?;
             assert_eq!((first.owed.len(), first.failed.len(), first.contested.len()), (1, 1, 1));
             assert_eq!(first.contested, all.contested[..1]);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn policies_wait_for_approval_until_it_is_given_or_their_plan_is_gone() {
+    let (_dir, store) = open();
+    let check = |number: u64, plan_id: &str, passed: bool, approvals: usize| {
+        let approval = PolicyApproval { by: "olga".into(), at: at(0), items: Vec::new() };
+        let set = PolicySetRecord {
+            name: "gate".into(),
+            passed,
+            items: Vec::new(),
+            item_regex: None,
+            approvals: vec![approval; approvals],
+            required: 2,
+        };
+        PolicyCheckRecord {
+            pull: pull_id(number),
+            project: project("net"),
+            plan: plan_id.into(),
+            head: "a".repeat(40).into(),
+            policies_digest: String::new(),
+            sets: vec![set],
+            checked: at(0),
+        }
+    };
+    store
+        .write(move |tx| {
+            let rows =
+                [("none", false, 0), ("one", false, 1), ("both", false, 2), ("passed", true, 0), ("closed", false, 0)];
+            for (number, (id, passed, approvals)) in (1..).zip(rows) {
+                tx.put_pull(&pull_request(number))?;
+                tx.put_plan(&plan(id, number, "net"))?;
+                tx.put_policy_check(&check(number, id, passed, approvals))?;
+            }
+            tx.put_pull(&pull_request(9))?;
+            tx.put_policy_check(&check(9, "without its plan", false, 0))?;
+            tx.forget_pull(&pull_id(5))?;
+            let numbers = |limit| -> anyhow::Result<Vec<u64>> {
+                Ok(tx.attention(limit)?.unapproved.iter().map(|(pull, _)| pull.id.number).collect())
+            };
+            assert_eq!((numbers(9)?, numbers(1)?), (vec![2, 1], vec![2]));
             Ok(())
         })
         .await
