@@ -185,6 +185,7 @@ fn every_route_has_its_decision_in_one_table() {
     People        POST /freezes/lift
     People        POST /actions/{action}
     People        GET /projects
+    Api(Read)     GET /api/projects
     People        GET /projects/{*project}
     People        GET /search
     People        GET /jobs/{id}
@@ -199,6 +200,7 @@ fn every_route_has_its_decision_in_one_table() {
     People        GET /runs/{id}/plan
     Api(Read)     GET /api/runs
     Api(Read)     GET /api/runs/{id}/jobs
+    Api(Read)     GET /api/runs/{id}/changes
     Api(Read)     GET /api/pulls
     People        GET /pulls
     People        GET /pulls/{*pull}

@@ -3,19 +3,22 @@
 
 mod page;
 
+use super::access::TokenScope;
 use super::answer::{HttpProblem, Visit};
+use super::api::records::{DriftRecord, JobRecord, KnownProjectRecord, ProjectRecord, ProjectsAnswer};
 use super::filters::{self, GivenFilter, suggested, unusable_filter};
 use super::openapi::about;
-use super::pages::{ProjectView, PullView, StatusMark, Total, When, shown, totals};
+use super::pages::{ProjectView, PullView, StatusMark, Total, When, project_address, shown, totals};
 use super::pulls::LastJob;
 use super::{Route, Site, Who, route};
-use crate::domain::RepoId;
 use crate::domain::drift::{DriftFinding, ProjectDrift};
-use crate::domain::state::{Job, LockHolder};
+use crate::domain::ownership::ProjectOwner;
+use crate::domain::state::{Job, LockHolder, ProjectLock};
+use crate::domain::{ProjectId, RepoId};
 use crate::store::{KnownProject, ProjectsFound, Search, View};
 use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{Method, Uri};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -26,12 +29,16 @@ const ROWS: usize = 50;
 
 /// Returns the routes of projects.
 pub(super) fn routes() -> Vec<Route> {
-    use Who::People;
-    let list = about("Known projects, by repository, directory and workspace.")
-        .optional_query("repository", "owner/name, or host/owner/name.")
-        .optional_query("q", "Words that directory, workspace or name have.")
-        .optional_query("after", "Cursor of the next page.")
-        .problems(&[400]);
+    use Who::{Api, People};
+    let listed = |summary| {
+        about(summary)
+            .optional_query("repository", "owner/name, or host/owner/name.")
+            .optional_query("q", "Words that directory, workspace or name have.")
+            .optional_query("after", "Cursor of the next page.")
+            .problems(&[400])
+    };
+    let list = listed("Known projects, by repository, directory and workspace.");
+    let records = listed("Known projects with their locks, owners, drift and last jobs, 50 in an answer.");
     let one = about("The page of a project: lock, owner, line, drift and runs. Without `dir` it leads to the list.")
         .part("project", "host/owner/name, each part escaped.")
         .optional_query("dir", "The directory.")
@@ -41,6 +48,7 @@ pub(super) fn routes() -> Vec<Route> {
         .problems(&[400, 404]);
     vec![
         route(Method::GET, "/projects", People, list_page, list.page()),
+        route(Method::GET, "/api/projects", Api(TokenScope::Read), api_list, records.json::<ProjectsAnswer>()),
         route(Method::GET, "/projects/{*project}", People, page::page, one.page().redirect()),
     ]
 }
@@ -71,9 +79,14 @@ impl ProjectQuery {
     }
 
     fn address(&self, after: Option<&KnownProject>) -> String {
+        self.address_of("projects", after)
+    }
+
+    /// Returns the address of another list with the same filters.
+    fn address_of(&self, list: &str, after: Option<&KnownProject>) -> String {
         let after = after.map(cursor_text).unwrap_or_default();
         let parameters = [("repository", self.repository.as_str()), ("q", &self.words), ("after", &after)];
-        filters::address("projects", &parameters)
+        filters::address(list, &parameters)
     }
 }
 
@@ -138,7 +151,7 @@ struct ProjectListRow {
     owner: Option<(PullView, StatusMark)>,
     drift: Option<LatestDrift>,
     /// The last plan or apply: its kind, and the job.
-    last: Option<(&'static str, LastJob)>,
+    last: Option<(String, LastJob)>,
 }
 
 /// The list.
@@ -156,8 +169,67 @@ struct ProjectList {
     looked: Option<usize>,
 }
 
-impl ProjectList {
-    fn load(view: &View<'_>, query: &ProjectQuery, served: &[RepoId]) -> anyhow::Result<Result<ProjectList, String>> {
+/// What the state has of a project in the list.
+struct ProjectFacts {
+    repo: RepoId,
+    project: ProjectId,
+    lock: Option<ProjectLock>,
+    owner: Option<ProjectOwner>,
+    drift: Option<ProjectDrift>,
+    /// The last plan or apply.
+    last: Option<Job>,
+}
+
+impl ProjectFacts {
+    fn load(view: &View<'_>, repo: &RepoId, project: &ProjectId) -> anyhow::Result<ProjectFacts> {
+        let (plan, apply) = (view.last_job_on(repo, project, "plan")?, view.last_job_on(repo, project, "apply")?);
+        Ok(ProjectFacts {
+            repo: repo.clone(),
+            project: project.clone(),
+            lock: view.locks_of_state(repo, project)?.into_iter().next(),
+            owner: view.owners_of_state(repo, project)?.into_iter().next(),
+            drift: view.latest_drift_on(repo, project)?,
+            last: plan.into_iter().chain(apply).max_by_key(|job| job.started),
+        })
+    }
+
+    fn row(&self, now: Timestamp) -> ProjectListRow {
+        let holder = |holder: &LockHolder| PullView::new(&holder.pull, &holder.title, &holder.url);
+        let owned = |owner: &ProjectOwner| (holder(&owner.holder), StatusMark::new(owner.state.title(), "quiet"));
+        ProjectListRow {
+            repo: shown(&self.repo.full_name()),
+            project: ProjectView::of(&self.repo, &self.project),
+            lock: self.lock.as_ref().map(|lock| holder(&lock.holder)),
+            owner: self.owner.as_ref().map(owned),
+            drift: self.drift.as_ref().map(|drift| LatestDrift::new(drift, now)),
+            last: self.last.as_ref().map(|job| (job.kind.clone(), LastJob::new(job, now))),
+        }
+    }
+
+    fn record(&self, server: &str) -> KnownProjectRecord {
+        KnownProjectRecord {
+            repository: self.repo.to_string(),
+            project: ProjectRecord::from(&self.project),
+            locked_by: self.lock.as_ref().map(|lock| lock.holder.pull.number),
+            owned_by: self.owner.as_ref().map(|owner| owner.holder.pull.number),
+            owner_state: self.owner.as_ref().map(|owner| owner.state.as_str().to_owned()),
+            drift: self.drift.as_ref().map(DriftRecord::from),
+            last: self.last.as_ref().map(|job| JobRecord::new(job, server)),
+            url: format!("{server}/{}", project_address(&self.repo, &self.project)),
+        }
+    }
+}
+
+/// A part of the list.
+struct ProjectsPart {
+    facts: Vec<ProjectFacts>,
+    next: Option<KnownProject>,
+    looked: Option<usize>,
+}
+
+impl ProjectsPart {
+    /// Loads a part of the list; the text is the reason why the filter cannot be used.
+    fn load(view: &View<'_>, query: &ProjectQuery, served: &[RepoId]) -> anyhow::Result<Result<ProjectsPart, String>> {
         let repos = match filters::repositories(&query.repository, served) {
             Ok(repos) if repos.is_empty() => served.iter().cloned().chain(view.repos_with_drift()?).collect(),
             Ok(repos) => repos,
@@ -165,40 +237,25 @@ impl ProjectList {
         };
         let ProjectsFound { rows, next, looked } =
             view.list_projects(&repos, &Search::new(&query.words), query.after.as_ref(), ROWS)?;
+        let facts = rows.iter().map(|(repo, project)| ProjectFacts::load(view, repo, project));
+        Ok(Ok(ProjectsPart { facts: facts.collect::<anyhow::Result<_>>()?, next, looked }))
+    }
+}
+
+impl ProjectList {
+    fn new(part: &ProjectsPart, query: &ProjectQuery, served: &[RepoId]) -> ProjectList {
         let now = Timestamp::now();
-        let mut list = Vec::new();
-        for (repo, project) in &rows {
-            let lock = view.locks_of_state(repo, project)?.into_iter().next();
-            let owner = view.owners_of_state(repo, project)?.into_iter().next();
-            let mut last = None;
-            for kind in ["plan", "apply"] {
-                if let Some(job) = view.last_job_on(repo, project, kind)?
-                    && last.as_ref().is_none_or(|(_, known): &(_, Job)| known.started < job.started)
-                {
-                    last = Some((kind, job));
-                }
-            }
-            let holder = |holder: &LockHolder| PullView::new(&holder.pull, &holder.title, &holder.url);
-            list.push(ProjectListRow {
-                repo: shown(&repo.full_name()),
-                project: ProjectView::of(repo, project),
-                lock: lock.map(|lock| holder(&lock.holder)),
-                owner: owner.map(|owner| (holder(&owner.holder), StatusMark::new(owner.state.title(), "quiet"))),
-                drift: view.latest_drift_on(repo, project)?.map(|drift| LatestDrift::new(&drift, now)),
-                last: last.map(|(kind, job)| (kind, LastJob::new(&job, now))),
-            });
-        }
-        Ok(Ok(ProjectList {
-            rows: list,
+        ProjectList {
+            rows: part.facts.iter().map(|facts| facts.row(now)).collect(),
             repository: query.repository.clone(),
             words: query.words.clone(),
             filtered: !query.repository.is_empty() || !query.words.is_empty(),
             repositories: suggested(served),
             later: query.after.is_some(),
             first: query.address(None),
-            next: next.map(|next| query.address(Some(&next))),
-            looked,
-        }))
+            next: part.next.as_ref().map(|next| query.address(Some(next))),
+            looked: part.looked,
+        }
     }
 }
 
@@ -212,10 +269,23 @@ async fn list_page(
     let query = ProjectQuery::parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
     let found = services.store.read(move |view| {
         let served = view.served_repos()?;
-        ProjectList::load(view, &query, &served)
+        let part = ProjectsPart::load(view, &query, &served)?;
+        Ok(part.map(|part| ProjectList::new(&part, &query, &served)))
     });
     let list = found.await?.map_err(unusable_filter)?;
     Ok(site.pages.page("projects.html", &visit, &list)?)
+}
+
+/// Returns the list as JSON.
+async fn api_list(State(site): State<Arc<Site>>, uri: Uri) -> Result<Response, HttpProblem> {
+    let services = site.services()?;
+    let query = ProjectQuery::parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
+    let asked = query.clone();
+    let found = services.store.read(move |view| ProjectsPart::load(view, &asked, &view.served_repos()?));
+    let part = found.await?.map_err(unusable_filter)?;
+    let projects = part.facts.iter().map(|facts| facts.record(&site.state.url)).collect();
+    let next = part.next.map(|next| query.address_of("api/projects", Some(&next)));
+    Ok(axum::Json(ProjectsAnswer { projects, next }).into_response())
 }
 
 #[cfg(test)]

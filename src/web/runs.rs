@@ -42,16 +42,19 @@ const MAX_NAMED: usize = 3;
 pub(super) fn routes() -> Vec<Route> {
     use Who::{Api, People};
     let run = about("The page of a run, with its results and jobs.").part("id", "The run's id.").problems(&[404]);
-    let plan = about("What the plans of a run change.").part("id", "The run's id.");
-    let plan = plan
-        .optional_query(
-            "action",
-            "destroy, replace, update, create, import, move, forget, read or other; several times for several.",
-        )
-        .optional_query("address", "Part of the address of a resource.")
-        .optional_query("project", "Name of a project, or directory/workspace.")
-        .optional_query("from", "Number of resources before the page.")
-        .problems(&[400, 404]);
+    let planned = |summary| {
+        about(summary)
+            .part("id", "The run's id.")
+            .optional_query(
+                "action",
+                "destroy, replace, update, create, import, move, forget, read or other; several times for several.",
+            )
+            .optional_query("address", "Part of the address of a resource.")
+            .optional_query("project", "Name of a project, or directory/workspace.")
+            .optional_query("from", "Number of resources before the page.")
+            .problems(&[400, 404])
+    };
+    let changes = planned("What the plans of a run change, up to 200 resources in an answer.");
     let filtered = |summary| {
         about(summary)
             .optional_query("repository", "owner/name, or host/owner/name.")
@@ -81,9 +84,16 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         route(Method::GET, "/runs", People, list, filtered("The list of runs, newest first.").page()),
         route(Method::GET, "/runs/{id}", People, page, run.page()),
-        route(Method::GET, "/runs/{id}/plan", People, plan::page, plan.page()),
+        route(Method::GET, "/runs/{id}/plan", People, plan::page, planned("What the plans of a run change.").page()),
         route(Method::GET, "/api/runs", Api(TokenScope::Read), api_list, run_records),
         route(Method::GET, "/api/runs/{id}/jobs", Api(TokenScope::Read), api_jobs, jobs.problems(&[404])),
+        route(
+            Method::GET,
+            "/api/runs/{id}/changes",
+            Api(TokenScope::Read),
+            plan::api_changes,
+            changes.json::<plan::ChangesAnswer>(),
+        ),
         route(Method::GET, "/api/pulls", Api(TokenScope::Read), pulls::api_list, pull_records),
         route(Method::GET, "/pulls", People, pulls::list, pulls.page()),
         route(Method::GET, "/pulls/{*pull}", People, pulls::page, pull.page()),

@@ -80,7 +80,7 @@ enum Open {
 const WAKE: [&str; 2] = ["--wake-url=https://tide.example/wake", "--wake-account=wake@acme.iam.gserviceaccount.com"];
 
 /// The decision for each route.
-const DECISIONS: [(&str, Open); 56] = [
+const DECISIONS: [(&str, Open); 58] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -127,6 +127,8 @@ const DECISIONS: [(&str, Open); 56] = [
     ("GET /api/runs/{id}", Open::PeopleAndToken),
     ("GET /api/runs", Open::PeopleAndToken),
     ("GET /api/runs/{id}/jobs", Open::PeopleAndToken),
+    ("GET /api/runs/{id}/changes", Open::PeopleAndToken),
+    ("GET /api/projects", Open::PeopleAndToken),
     ("GET /api/pulls", Open::PeopleAndToken),
     ("GET /api/jobs/{id}", Open::PeopleAndToken),
     ("GET /api/jobs/{id}/log", Open::PeopleAndToken),

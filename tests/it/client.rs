@@ -72,6 +72,9 @@ fn a_token_does_what_its_scopes_name_and_nothing_else() {
         for (method, path, token, status, said) in [
             ("GET", "/api/locks", &reads, 200, "acme/infra"),
             ("GET", "/api/runs", &reads, 200, "succeeded"),
+            ("GET", "/api/projects?repository=acme/infra", &reads, 200, r#""locked_by":1,"#),
+            ("GET", "/api/projects?q=other", &reads, 200, r#"{"projects":[],"next":null}"#),
+            ("GET", "/api/projects?q=other", &plans, 403, "it has not the scope `read`"),
             ("GET", "/audit.json", &reads, 200, "entries"),
             ("GET", "/api/locks", &plans, 403, "it has not the scope `read`"),
             ("DELETE", lock, &reads, 403, "it has not the scope `unlock`"),

@@ -2,6 +2,7 @@
 
 use crate::runs_pages::{has, lacks, link, listed, page, shown};
 use crate::support::*;
+use serde_json::{Value, json};
 
 /// Code whose second version updates, replaces, creates and destroys, with names and values that try to be markup and headings.
 fn code(state: &str, second: bool) -> String {
@@ -48,6 +49,21 @@ const MODULE: &str = "variable \"of\" {}\n\nresource \"terraform_data\" \"inner\
 fn resources(page: &str) -> Vec<String> {
     let row = regex::Regex::new(r#"<summary><span class="mark \w+">(\w+)</span> <code>([^<]*)</code>"#).unwrap();
     row.captures_iter(page).map(|found| format!("{} {}", &found[1], &found[2])).collect()
+}
+
+/// Returns what the API tells of the run with this page.
+async fn changes(ctx: &Ctx, page: &str, filter: &str) -> Value {
+    let run = page.strip_suffix("/plan").unwrap();
+    ctx.json(&format!("/api{run}/changes?{filter}")).await
+}
+
+/// Returns actions and addresses of an answer of the API, as [`resources`] does.
+fn told(answer: &Value) -> Vec<String> {
+    let row = |row: &Value| {
+        let address = row["address"].as_str().unwrap().replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+        format!("{} {address}", row["action"].as_str().unwrap())
+    };
+    answer["changes"].as_array().unwrap().iter().map(row).collect()
 }
 
 /// Checks that the log has the heading of a resource at the line that the page links to.
@@ -130,7 +146,13 @@ fn a_plan_is_shown_by_module_and_filtered() {
             ("project=b", &[]),
         ] {
             assert_eq!(resources(&shown(ctx, &format!("{address}?{filter}")).await), expected, "{filter}");
+            assert_eq!(told(&changes(ctx, &address, filter).await), expected, "{filter}");
         }
+        let all = changes(ctx, &address, "").await;
+        let secret = &all["changes"][1];
+        assert_eq!((&secret["project_count"], &secret["projects"][0]["directory"]), (&1.into(), &"a".into()));
+        assert!(secret["text"].as_str().unwrap().contains("(sensitive value)"), "{secret:#}");
+        assert_eq!((&all["next"], &all["incomplete"], &secret["is_cut"]), (&Value::Null, &json!([]), &json!(false)));
         refusals(ctx, &address).await;
         std::fs::remove_file(ctx.server.data(&format!("logs/{}.log", planned.job()))).unwrap();
         has(&shown(ctx, &address).await, &["its log is gone"]);

@@ -1,6 +1,7 @@
-//! Forms of the API for runs, jobs and pull requests: what the server returns and `tidelock runs` and its sisters read. Times are in UTC, as
+//! Forms of the API for runs, jobs, pull requests and projects: what the server returns and `tidelock runs` and its sisters read. Times are in UTC, as
 //! RFC 3339 writes them; repositories are `host/owner/name`.
 
+use crate::domain::drift::{DriftFinding, ProjectDrift};
 use crate::domain::state::{Job, JobState, ProjectStatus};
 use crate::domain::{ProjectId, PullRequest};
 use crate::store::{ListedPull, ListedRun};
@@ -106,6 +107,45 @@ pub(crate) struct PullRecord {
     pub(crate) projects: Vec<StatusRecord>,
 }
 
+/// Known projects, by repository, directory and workspace.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ProjectsAnswer {
+    pub(crate) projects: Vec<KnownProjectRecord>,
+    /// Address of the next ones, relative to the server's; absent after the last.
+    pub(crate) next: Option<String>,
+}
+
+/// A project of a repository, under all of its names.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct KnownProjectRecord {
+    pub(crate) repository: String,
+    pub(crate) project: ProjectRecord,
+    /// Number of the pull request that holds its lock; 0 for a drift run.
+    pub(crate) locked_by: Option<u64>,
+    /// Number of the pull request that owns it.
+    pub(crate) owned_by: Option<u64>,
+    /// `planned`, `applied_unmerged`, `merged_unapplied`, `closed_applied` or `merged_unknown`.
+    pub(crate) owner_state: Option<String>,
+    /// The latest drift check.
+    pub(crate) drift: Option<DriftRecord>,
+    /// The last plan or apply.
+    pub(crate) last: Option<JobRecord>,
+    /// Page of the project.
+    pub(crate) url: String,
+}
+
+/// Result of a drift check of a project.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct DriftRecord {
+    /// `drift`, `no_drift`, `skipped` or `failed`.
+    pub(crate) result: String,
+    pub(crate) branch: String,
+    pub(crate) commit: String,
+    pub(crate) checked: String,
+    /// Its job, if there was one.
+    pub(crate) job: Option<String>,
+}
+
 /// State of a project on a pull request.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct StatusRecord {
@@ -186,6 +226,24 @@ impl From<&ProjectId> for ProjectRecord {
             directory: project.dir.clone(),
             workspace: project.workspace.clone(),
             name: project.name.clone(),
+        }
+    }
+}
+
+impl From<&ProjectDrift> for DriftRecord {
+    fn from(drift: &ProjectDrift) -> DriftRecord {
+        let result = match &drift.finding {
+            DriftFinding::Planned(_) if drift.finding.has_drift() => "drift",
+            DriftFinding::Planned(_) => "no_drift",
+            DriftFinding::Skipped { .. } => "skipped",
+            DriftFinding::Failed(_) => "failed",
+        };
+        DriftRecord {
+            result: result.to_owned(),
+            branch: drift.branch.clone(),
+            commit: drift.commit.to_string(),
+            checked: drift.checked.to_string(),
+            job: drift.job.as_ref().map(ToString::to_string),
         }
     }
 }

@@ -2,9 +2,10 @@
 
 mod block;
 mod groups;
+mod records;
 mod texts;
 
-use super::{MAX_JOBS, RunRow};
+use super::{MAX_JOBS, RunRow, no_such_run};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::ResourceAction;
 use crate::domain::state::Job;
@@ -20,6 +21,7 @@ use axum::response::Response;
 use groups::{PlanGroupView, PlanGroups, UnreadProject};
 use http::Uri;
 use jiff::Timestamp;
+pub(in crate::web::runs) use records::{ChangesAnswer, api_changes};
 use serde::Serialize;
 use std::sync::Arc;
 use texts::ProjectText;
@@ -93,11 +95,16 @@ impl PlanQuery {
 
     /// Returns the address of the page that begins after so many resources.
     fn address_from(&self, run: &RunId, from: usize) -> String {
+        self.address_of(&format!("runs/{run}/plan"), from)
+    }
+
+    /// Returns the address of another list with the same filters.
+    fn address_of(&self, list: &str, from: usize) -> String {
         let from = if from == 0 { String::new() } else { from.to_string() };
         let mut parameters: Vec<(&str, &str)> =
             self.actions.iter().map(|place| ("action", ACTIONS[*place].1)).collect();
         parameters.extend([("address", &*self.address), ("project", &self.project), ("from", &from)]);
-        address(&format!("runs/{run}/plan"), &parameters)
+        address(list, &parameters)
     }
 }
 
@@ -216,16 +223,13 @@ impl PlanJobs {
     }
 }
 
-/// Serves the page.
-pub(super) async fn page(
-    State(site): State<Arc<Site>>,
-    Extension(visit): Extension<Visit>,
-    Path(id): Path<String>,
-    uri: Uri,
-) -> Result<Response, HttpProblem> {
-    let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
-    let id = RunId::parse(&id).ok_or_else(none)?;
-    let query = PlanQuery::parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
+/// Loads a run and the texts of the plans that a query may be about.
+async fn load(
+    site: &Site,
+    id: &str,
+    query: &PlanQuery,
+) -> Result<(ListedRun, PlanJobs, Vec<ProjectText>), HttpProblem> {
+    let id = RunId::parse(id).ok_or_else(no_such_run)?;
     let services = site.services()?;
     // A project that is asked for may be behind those that the page looks at.
     let most = if query.project.is_empty() { MAX_JOBS + 1 } else { MAX_SEARCHED };
@@ -233,9 +237,21 @@ pub(super) async fn page(
         let Some(listed) = view.run_with_result(&id)? else { return Ok(None) };
         Ok(Some((listed, view.first_jobs_of(&id, most)?)))
     });
-    let (listed, jobs) = found.await?.ok_or_else(none)?;
-    let mut jobs = PlanJobs::new(jobs, &query);
+    let (listed, jobs) = found.await?.ok_or_else(no_such_run)?;
+    let mut jobs = PlanJobs::new(jobs, query);
     let texts = texts::read(&services.logs, std::mem::take(&mut jobs.jobs)).await?;
+    Ok((listed, jobs, texts))
+}
+
+/// Serves the page.
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Response, HttpProblem> {
+    let query = PlanQuery::parse(uri.query().unwrap_or_default()).map_err(unusable_filter)?;
+    let (listed, jobs, texts) = load(&site, &id, &query).await?;
     let rendered = tokio::task::spawn_blocking(move || {
         let view = PlanPage::new(&listed, &jobs, &texts, &query, Timestamp::now());
         site.pages.page("plan.html", &visit, &view)

@@ -61,6 +61,17 @@ pub(super) struct PlanGroups<'a> {
     projects: usize,
 }
 
+/// A change that meets a query.
+pub(super) struct FoundChange<'s> {
+    /// Its place in [`ACTIONS`].
+    pub(super) rank: usize,
+    pub(super) change: PlannedChange<'s>,
+    /// Its lines.
+    pub(super) text: &'s str,
+    /// The projects that have it.
+    pub(super) members: &'s [&'s ProjectText],
+}
+
 /// A project whose plan has no changes to show.
 #[derive(Serialize)]
 pub(super) struct UnreadProject {
@@ -198,6 +209,28 @@ impl<'a> PlanGroups<'a> {
             .map(|(project, because)| view(project, because))
             .chain(doubtful.map(|project| view(project, DOUBTFUL)))
             .collect()
+    }
+
+    /// Returns the projects whose changes are not known, or not all of them, each with the reason.
+    pub(super) fn incomplete(&self) -> impl Iterator<Item = (&ProjectText, &str)> {
+        let unread = self.others.iter().filter(|(_, because)| !because.starts_with("No changes."));
+        let doubtful = self.groups.iter().filter(|group| group.is_doubtful);
+        let unread = unread.map(|(project, because)| (*project, because.as_str()));
+        unread.chain(doubtful.map(|group| (group.members[0], DOUBTFUL)))
+    }
+
+    /// Returns the changes that meet the filters of a query, in the order of pages.
+    pub(super) fn changes<'s>(&'s self, query: &'s PlanQuery) -> impl Iterator<Item = FoundChange<'s>> {
+        let of_group = |group: &'s PlanGroup<'a>| {
+            let found = group.changes.iter().filter(|placed| query.has(placed));
+            found.map(|placed| FoundChange {
+                rank: placed.rank,
+                change: placed.change,
+                text: group.plan.sections[placed.section].text,
+                members: &group.members,
+            })
+        };
+        self.groups.iter().flat_map(of_group)
     }
 
     /// Returns the page that a query asks for.
