@@ -19,14 +19,14 @@ use crate::domain::drift::DriftApplyEnd;
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, ProjectState, ProjectStatus};
-use crate::domain::{JobId, ProjectId, RunId};
+use crate::domain::{JobId, ProjectId};
 use crate::locks::LockEvent;
 use crate::meters::WorkResult;
 use crate::render::marker;
+use crate::reply::comments::policy_reply_of;
 use crate::store::{Claim, Tx, is_deposed};
 use anyhow::{Result, bail};
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// Maximum number of projects of one command that get a pending status; the others get only the status of their result.
@@ -321,6 +321,8 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
         merging.extend(outcomes.iter().cloned());
         run.results.extend(outcomes.iter().map(|outcome| marker::result(outcome, executable)));
         comments.extend(policy_comments(ctx, work, outcomes));
+        // What may be written over is hidden only afterwards.
+        comments.sort_by_key(|effect| matches!(effect, Effect::Hide { .. }));
     }
     run.finished = Some(Timestamp::now());
     run.answered = true;
@@ -376,7 +378,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     Ok(Ended::Answered { follows: next.map(Box::new) })
 }
 
-/// Returns the comments on the policy checks of a plan: a reply of its own, whose id is derived from the run's.
+/// Returns the comments on the policy checks of a plan: a reply of its own.
 fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcome>) -> Vec<Effect> {
     if ctx.settings.quiet_policy_checks {
         outcomes.retain(|outcome| !outcome.outcome.is_success());
@@ -384,10 +386,9 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
     if outcomes.is_empty() {
         return Vec::new();
     }
-    let digest = Sha256::digest(format!("policy_check of {}", work.run.id));
     let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks: Vec::new() };
     let reply = Reply {
-        run: RunId::from_bits(digest.iter().take(16).fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
+        run: policy_reply_of(&work.run.id),
         command: Some(Command { name: CommandName::PolicyCheck, ..work.command.clone() }),
         ..work.reply(ReplyBody::Results(results))
     };

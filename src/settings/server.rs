@@ -246,6 +246,9 @@ settings! {
             tf_download_allow_unsigned: Switch = "false",
             /// Where OpenTofu is downloaded from.
             tofu_download_url: Text = "https://github.com/opentofu/opentofu/releases/download" => check::address,
+            /// Keep one comment with plans up to date: a plan that the server makes by itself, as after a push, is written over the earlier
+            /// comment that it replaces. The answer to a command is a new comment, and hides earlier ones as with hide-prev-plan-comments.
+            update_plan_comments: Switch = "false",
         }
     }
 }

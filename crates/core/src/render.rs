@@ -58,6 +58,8 @@ pub struct RenderOptions {
     pub hide_unchanged: bool,
     /// `--hide-prev-plan-comments`: a result hides older ones that it replaces.
     pub hide_replaced: bool,
+    /// `--update-plan-comments`: plans that nobody asked for are written over earlier comments that they replace.
+    pub update_plans: bool,
     /// True if `apply` is offered, because it is an allowed command.
     pub offer_apply: bool,
     /// True if `apply` without a target is offered.

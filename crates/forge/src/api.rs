@@ -8,7 +8,7 @@ mod teams;
 mod webhooks;
 
 use super::state::{CommentState, ReactionState, State, StatusState};
-use super::{Shared, pull, server, shapes, timestamp};
+use super::{Shared, comments, pull, server, shapes, timestamp};
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
@@ -292,7 +292,7 @@ impl Call<'_> {
         let url = &self.shared.url;
         let id = self
             .shared
-            .change(|state| pull::comment(state, url, &self.full_name, number, &self.login, &body))
+            .change(|state| comments::add(state, url, &self.full_name, number, &self.login, &body))
             .map_err(|error| invalid(error.to_string()))?;
         let mut answer = self.comment(&id.to_string())?;
         answer.0 = StatusCode::CREATED;

@@ -56,13 +56,21 @@ pub(super) struct Planned {
     method: String,
     path: GlobMatcher,
     fault: Fault,
+    /// Matching requests before those with the fault.
+    passed: usize,
     left: usize,
 }
 
 impl Planned {
-    pub(super) fn new(method: &str, path_glob: &str, fault: Fault, times: usize) -> anyhow::Result<Planned> {
+    /// The numbers are those of requests before the fault, and of requests with it.
+    pub(super) fn new(
+        method: &str,
+        path_glob: &str,
+        fault: Fault,
+        (passed, left): (usize, usize),
+    ) -> anyhow::Result<Planned> {
         let path = globset::Glob::new(path_glob).with_context(|| format!("not a glob: {path_glob}"))?;
-        Ok(Planned { method: method.to_uppercase(), path: path.compile_matcher(), fault, left: times })
+        Ok(Planned { method: method.to_uppercase(), path: path.compile_matcher(), fault, passed, left })
     }
 }
 
@@ -73,6 +81,10 @@ pub(super) fn take(faults: &mut Vec<Planned>, method: &str, path: &str) -> Optio
     };
     let at = faults.iter().position(hit)?;
     let planned = faults.get_mut(at)?;
+    if planned.passed > 0 {
+        planned.passed -= 1;
+        return None;
+    }
     planned.left -= 1;
     let fault = planned.fault.clone();
     if planned.left == 0 {

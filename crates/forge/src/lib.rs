@@ -9,6 +9,7 @@ mod activity;
 mod api;
 mod app;
 mod azure_devops;
+mod comments;
 mod connection;
 mod faults;
 mod git;
@@ -293,7 +294,19 @@ impl Forge {
     /// Injects a fault into the next `times` API or git requests with this method (`*`: any) and a path that matches the glob. In the glob,
     /// `*` also matches `/`. Faults are used in the order of their injection.
     pub fn fail_next(&self, method: &str, path_glob: &str, fault: Fault, times: usize) -> anyhow::Result<()> {
-        let planned = faults::Planned::new(method, path_glob, fault, times)?;
+        self.fail_after(0, method, path_glob, fault, times)
+    }
+
+    /// Does the same after so many matching requests without the fault.
+    pub fn fail_after(
+        &self,
+        passed: usize,
+        method: &str,
+        path_glob: &str,
+        fault: Fault,
+        times: usize,
+    ) -> anyhow::Result<()> {
+        let planned = faults::Planned::new(method, path_glob, fault, (passed, times))?;
         self.shared.change(|state| state.faults.push(planned));
         Ok(())
     }

@@ -5,13 +5,10 @@ use super::git::GitRepo;
 use super::kind::written;
 use super::repo::{self, Repo};
 use super::state::{CommentState, PullState, ReviewState, State, StatusState};
-use super::{BOT, HostKind, Shared, azure_devops, hooks, timestamp};
+use super::{BOT, HostKind, Shared, comments, hooks, timestamp};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Longest comment of GitHub, in characters.
-pub(super) const MAX_COMMENT: usize = 65_536;
 
 /// Handle to a pull request; cheap to clone.
 #[derive(Clone)]
@@ -115,7 +112,7 @@ impl Pull {
     pub fn comment(&self, user: &str, body: &str) -> anyhow::Result<u64> {
         self.repo.forge.credentials(user)?;
         let shared = self.shared();
-        shared.change(|state| comment(state, &shared.url, &self.repo.full_name, self.number, user, body))
+        shared.change(|state| comments::add(state, &shared.url, &self.repo.full_name, self.number, user, body))
     }
 
     /// Moves the time of a comment back by this much.
@@ -130,21 +127,11 @@ impl Pull {
         })
     }
 
-    /// Edits a comment as this person. Its time of change is at least a second after its creation.
+    /// Edits a comment as this person.
     pub fn edit_comment(&self, user: &str, id: u64, body: &str) -> anyhow::Result<()> {
         self.repo.forge.credentials(user)?;
         let shared = self.shared();
-        shared.change(|state| {
-            let pull = state.pull_mut(&self.repo.full_name, self.number)?;
-            let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
-            let second = jiff::SignedDuration::from_secs(1);
-            let later = comment.created_at.parse::<jiff::Timestamp>()?.checked_add(second)?;
-            comment.updated_at = written(later).max(timestamp());
-            pull.updated_at = comment.updated_at.clone();
-            comment.body = body.to_owned();
-            let name = &self.repo.full_name;
-            hooks::emit_comment(state, &shared.url, name, self.number, id, "edited", user)
-        })
+        shared.change(|state| comments::edit(state, &shared.url, &self.repo.full_name, self.number, user, (id, body)))
     }
 
     /// Approves the present head as this person.
@@ -339,39 +326,6 @@ fn shaped(latest: BTreeMap<&str, &StatusState>) -> BTreeMap<String, CommitStatus
         (context.to_owned(), shaped)
     };
     latest.into_iter().map(shape).collect()
-}
-
-/// Adds a comment, queues its webhook, and returns its id.
-pub(super) fn comment(
-    state: &mut State,
-    url: &str,
-    full_name: &str,
-    number: u64,
-    author: &str,
-    body: &str,
-) -> anyhow::Result<u64> {
-    if body.trim().is_empty() {
-        bail!("Body cannot be blank");
-    }
-    let most = if state.kind == HostKind::Github { MAX_COMMENT } else { azure_devops::MAX_COMMENT };
-    if body.chars().count() > most {
-        bail!("Body is too long (maximum is {most} characters)");
-    }
-    let id = state.new_id();
-    let pull = state.pull_mut(full_name, number)?;
-    let now = timestamp();
-    pull.comments.push(CommentState {
-        id,
-        author: author.to_owned(),
-        body: body.to_owned(),
-        created_at: now.clone(),
-        updated_at: now.clone(),
-        reactions: Vec::new(),
-        hidden: false,
-    });
-    pull.updated_at = now;
-    hooks::emit_comment(state, url, full_name, number, id, "created", author)?;
-    Ok(id)
 }
 
 /// Repeats each commit of a head on top of a base, and returns the id of the last one.

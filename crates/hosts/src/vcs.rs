@@ -126,7 +126,8 @@ pub trait Host: Send + Sync {
         None
     }
 
-    /// Returns our own among the latest comments that are not hidden, oldest first; none if the host cannot hide comments.
+    /// Returns our own among the latest comments that are not hidden, in the order in which they were last written; none if the host
+    /// cannot hide comments.
     async fn shown_comments(&self, _pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
         Ok(Vec::new())
     }
@@ -134,6 +135,11 @@ pub trait Host: Send + Sync {
     /// Hides comments as outdated: people see that there is one, and can open it. A deleted comment is not an error.
     async fn hide_comments(&self, _pull: &PullId, _comments: &[ShownComment]) -> Result<(), HostError> {
         Ok(())
+    }
+
+    /// Replaces the text of a comment of ours. Returns false if the comment is gone.
+    async fn rewrite_comment(&self, _pull: &PullId, _comment: &ShownComment, _body: &str) -> Result<bool, HostError> {
+        Ok(false)
     }
 
     /// Deletes a comment of ours. A deleted comment is not an error.
@@ -243,7 +249,7 @@ pub struct HostComment {
 /// A comment of ours that is not hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownComment {
-    /// Id by which the host hides it.
+    /// Id by which the host hides and rewrites it.
     pub id: String,
     /// Whole text.
     pub body: String,

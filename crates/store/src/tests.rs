@@ -193,7 +193,10 @@ fn job(id: &str, state: JobState) -> Job {
 }
 
 fn comment(number: u64, body: &str) -> NewEffect {
-    NewEffect { pull: pull_id(number), effect: Effect::Comment { run: "r".into(), part: 1, body: body.into() } }
+    NewEffect {
+        pull: pull_id(number),
+        effect: Effect::Comment { run: "r".into(), part: 1, body: body.into(), over: None },
+    }
 }
 
 fn open() -> (tempfile::TempDir, Store) {

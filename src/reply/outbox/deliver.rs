@@ -3,9 +3,9 @@
 use super::pace::Rank;
 use super::refusals::{is_passing, kind};
 use super::{MAX_TRIES, OutboxInner, lock};
-use crate::domain::RunId;
 use crate::domain::command::CommandName;
-use crate::domain::state::{Effect, PendingEffect};
+use crate::domain::state::{Effect, OverwriteScope, PendingEffect};
+use crate::domain::{PullId, RunId};
 use crate::render::{self, marker};
 use crate::reply::duplicates::{self, HostOrStateError};
 use crate::store::is_deposed;
@@ -207,7 +207,7 @@ impl OutboxInner {
     /// Performs the effect, after checking that this server may still act.
     async fn attempt(&self, host: &dyn Host, effect: &PendingEffect) -> Result<String, HostOrStateError> {
         match &effect.effect {
-            Effect::Comment { run, part, body } => self.comment(host, effect, run, *part, body).await,
+            Effect::Comment { run, part, body, over } => self.comment(host, effect, (run, *part, body), *over).await,
             Effect::Status { commit, status } => {
                 self.store.may_act().await?;
                 if !host.profile().statuses_of_commits {
@@ -238,9 +238,8 @@ impl OutboxInner {
         &self,
         host: &dyn Host,
         effect: &PendingEffect,
-        run: &RunId,
-        part: u32,
-        body: &str,
+        (run, part, body): (&RunId, u32, &str),
+        over: Option<OverwriteScope>,
     ) -> Result<String, HostOrStateError> {
         let pull = &effect.pull;
         match host.comments(pull, self.search.start_of(effect)).await {
@@ -264,18 +263,31 @@ impl OutboxInner {
             // A duplicate is better than no comment.
             Err(error) => tracing::warn!(%pull, "cannot look for an earlier try of a comment: {error}"),
         }
-        self.store.may_act().await?;
-        match host.create_comment(pull, body).await {
-            Ok(id) => Ok(format!("comment {id}")),
-            Err(HostError::Rejected { status: 422, message, .. }) if is_too_long(&message) => {
+        match self.post(host, pull, body, over).await {
+            Err(HostOrStateError::Host(HostError::Rejected { status: 422, message, .. })) if is_too_long(&message) => {
                 tracing::warn!(%pull, "the host finds a comment of {} bytes too long: {message}", body.len());
                 let short = render::shortened(body, host.profile().comment_limit.min(body.chars().count()));
-                self.store.may_act().await?;
-                let id = host.create_comment(pull, &short).await?;
-                Ok(format!("comment {id}, cut"))
+                Ok(format!("{}, cut", self.post(host, pull, &short, over).await?))
             }
-            Err(error) => Err(error.into()),
+            result => result,
         }
+    }
+
+    /// Writes a comment over an earlier one, where it may and there is one, or posts it.
+    async fn post(
+        &self,
+        host: &dyn Host,
+        pull: &PullId,
+        body: &str,
+        over: Option<OverwriteScope>,
+    ) -> Result<String, HostOrStateError> {
+        if let Some(scope) = over
+            && self.overwrite(host, pull, body, scope).await?
+        {
+            return Ok("written over an earlier comment".to_owned());
+        }
+        self.store.may_act().await?;
+        Ok(format!("comment {}", host.create_comment(pull, body).await?))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Hides results that a newer comment replaces (`--hide-prev-plan-comments`), once that one is posted.
+//! Hides results that a newer comment replaces (`--hide-prev-plan-comments`), once that one is posted. "Older" is by the time of the last
+//! writing, because a comment may be written over an earlier one.
 //!
 //! At the time of the attempt, the markers of our own comments decide which ones are hidden. So a repeated attempt, even after
 //! a crash, hides no comment twice and none that is newer. An attempt costs two requests if the host folds in one.
@@ -9,6 +10,7 @@ use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{Effect, PendingEffect};
 use crate::domain::{ProjectId, RunId};
 use crate::render::marker;
+use crate::reply::comments::policy_reply_of;
 use crate::reply::duplicates::HostOrStateError;
 use crate::vcs::{Host, ShownComment};
 use serde_json::Value;
@@ -43,14 +45,17 @@ fn replaced(
         shown.into_iter().filter_map(|one| marker::parse(&one.body).map(|marker| (one, marker))).collect();
     // Absent: it was deleted, or a newer one has hidden it.
     let Some(newer) = marked.iter().position(|(_, marker)| marker["run"] == run.as_str()) else { return Vec::new() };
-    let older = marked.into_iter().take(newer).filter(|(_, marker)| is_told_anew(marker, command, projects));
+    // The checks of this plan may have been written over an earlier comment in the same second.
+    let checks = policy_reply_of(run);
+    let is_older = |marker: &Value| marker["run"] != checks.as_str() && is_told_anew(marker, command, projects);
+    let older = marked.into_iter().take(newer).filter(|(_, marker)| is_older(marker));
     let mut older: Vec<ShownComment> = older.map(|(one, _)| one).collect();
     older.drain(..older.len().saturating_sub(MOST));
     older
 }
 
 /// Returns true if results of this command on these projects replace everything in a comment.
-fn is_told_anew(marker: &Value, command: CommandName, projects: Option<&[ProjectId]>) -> bool {
+pub(super) fn is_told_anew(marker: &Value, command: CommandName, projects: Option<&[ProjectId]>) -> bool {
     let Some(rows) = marker["results"].as_array().filter(|rows| !rows.is_empty()) else { return false };
     if marker["truncated"] == true && projects.is_some() {
         return false;
@@ -143,6 +148,15 @@ mod tests {
         let shown = [long, shown_comment("new", "new", &[])];
         assert!(hidden(&shown, "new", CommandName::Plan, Some(&[project("a")])).is_empty());
         assert_eq!(hidden(&shown, "new", CommandName::Plan, None), ["long"]);
+    }
+
+    #[test]
+    fn the_checks_of_the_same_plan_stay() {
+        let checks = |id: &str, run: &str| shown_comment(id, run, &[row("policy_check", "a", "failure")]);
+        let own = policy_reply_of(&"new".into());
+        let plan = shown_comment("plan", "new", &[row("plan", "a", "success")]);
+        let shown = [checks("before", "other"), checks("own", own.as_str()), plan];
+        assert_eq!(hidden(&shown, "new", CommandName::Plan, None), ["before"]);
     }
 
     #[test]

@@ -85,7 +85,7 @@ mod tests {
                 Effect::Status { commit: commit.into(), status }
             }
             Some(("react", _)) => Effect::React { comment_id: 1, reaction: "eyes".to_owned() },
-            _ => Effect::Comment { run: "r".into(), part: 1, body: String::new() },
+            _ => Effect::Comment { run: "r".into(), part: 1, body: String::new(), over: None },
         };
         let pull = PullId { repo, number: 1 };
         let all = effects.iter().map(effect).enumerate();

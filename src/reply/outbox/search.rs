@@ -58,7 +58,7 @@ mod tests {
 
     fn effect(id: i64, recorded: Timestamp) -> PendingEffect {
         let repo = RepoId { host: "h".into(), owner: "o".into(), name: "n".into() };
-        let effect = Effect::Comment { run: "r".into(), part: 1, body: String::new() };
+        let effect = Effect::Comment { run: "r".into(), part: 1, body: String::new(), over: None };
         PendingEffect { id, pull: PullId { repo, number: 1 }, effect, attempts: 0, recorded: Some(recorded) }
     }
 

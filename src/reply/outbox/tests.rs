@@ -188,6 +188,7 @@ fn rendering() -> RenderOptions {
         diff_format: true,
         hide_unchanged: false,
         hide_replaced: false,
+        update_plans: false,
         offer_apply: true,
         offer_apply_all: true,
         locking: true,
@@ -203,7 +204,7 @@ fn pull(number: u64) -> PullId {
 
 fn comment(run: &str) -> Effect {
     let body = format!("{run}\n\n<!-- tidelock:{{\"v\":1,\"run\":\"{run}\",\"part\":1,\"parts\":1}} -->");
-    Effect::Comment { run: run.into(), part: 1, body }
+    Effect::Comment { run: run.into(), part: 1, body, over: None }
 }
 
 fn status(context: &str, text: &str) -> Effect {
@@ -526,8 +527,8 @@ async fn a_comment_that_is_too_long_for_the_host_is_cut() {
     let message = "Validation Failed; body is too long (maximum is 65536 characters)".to_owned();
     bench.host.fail([Fate::Done, Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message })]);
     let outbox = bench.start().await;
-    let Effect::Comment { run, part, body } = comment("a") else { unreachable!() };
-    bench.record(1, vec![Effect::Comment { run, part, body: format!("{}{body}", "line\n".repeat(1000)) }]).await;
+    let Effect::Comment { run, part, body, over } = comment("a") else { unreachable!() };
+    bench.record(1, vec![Effect::Comment { run, part, body: format!("{}{body}", "line\n".repeat(1000)), over }]).await;
     outbox.wake(&pull(1));
     assert!(outbox.wait_until_idle(LIMIT).await);
     let comments = lock(&bench.host.comments).clone();

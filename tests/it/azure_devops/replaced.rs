@@ -28,6 +28,22 @@ fn a_result_closes_the_threads_that_it_tells_anew() {
 }
 
 #[test]
+fn a_plan_after_a_push_is_written_over_the_one_before() {
+    let fake = AzureDevOpsFake::start();
+    run_test(both(&fake, "").flags(&["--update-plan-comments"]), async |ctx| {
+        fake.connect(ctx).await;
+        let one = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, one, 0).await.is("plan", "success");
+        fake.push(one, ("main.tf", "# 3\n")).await;
+        let told = || {
+            let all = fake.pull(one).bot_comments().unwrap();
+            all.iter().map(|said| Said::new(&said.body).marker["head"].clone()).collect::<Vec<_>>()
+        };
+        ctx.until("it tells the new head", async || told() == [fake.pull(one).head_commit().unwrap().as_str()]).await;
+    });
+}
+
+#[test]
 fn an_asked_for_plan_resets_votes_that_approve() {
     let fake = AzureDevOpsFake::start();
     run_test(both(&fake, "apply_requirements: [approved]").flags(&["--discard-approval-on-plan"]), async |ctx| {

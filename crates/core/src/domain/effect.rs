@@ -42,6 +42,9 @@ pub enum Effect {
         part: u32,
         /// Full text.
         body: String,
+        /// Earlier comments that it may be written over; absent: it is a new comment (`--update-plan-comments`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        over: Option<OverwriteScope>,
     },
     /// Set a commit status.
     Status {
@@ -78,6 +81,16 @@ pub enum Effect {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         again: bool,
     },
+}
+
+/// Which earlier comments of the same command a comment may be written over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverwriteScope {
+    /// All of them: it covers the whole pull request.
+    Any,
+    /// Those about no other projects than its own.
+    SameProjects,
 }
 
 /// A commit status.

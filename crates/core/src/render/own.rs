@@ -215,6 +215,7 @@ impl RenderOptions {
             diff_format: false,
             hide_unchanged: false,
             hide_replaced: false,
+            update_plans: false,
             offer_apply: true,
             offer_apply_all: true,
             locking: true,

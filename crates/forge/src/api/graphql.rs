@@ -1,7 +1,7 @@
 //! The few GraphQL requests of the server, recognized by names in them.
 
 use super::super::state::{CommentState, PullState, RepoState, State};
-use super::super::{Shared, app, server};
+use super::super::{Shared, app, comments, server};
 use super::{NOT_FOUND, Refusal, Result, ok, teams};
 use http::{StatusCode, request};
 use serde_json::{Value, json};
@@ -19,8 +19,10 @@ pub(super) fn answer(shared: &Shared, parts: &request::Parts, body: &[u8]) -> Re
     let (query, variables) = (asked["query"].as_str().unwrap_or_default(), &asked["variables"]);
     let found = if query.contains("minimizeComment") {
         shared.change(|state| minimize(state, &login, query, variables))
+    } else if query.contains("updateIssueComment") {
+        shared.change(|state| rewrite(state, &shared.url, &login, variables))
     } else if query.contains("comments(last: 50)") {
-        comments(&shared.lock(), parts, variables)
+        latest_comments(&shared.lock(), parts, variables)
     } else if query.contains("refUpdateRule") {
         rules(&shared.lock(), parts, variables)
     } else if query.contains("teams(first: 100") {
@@ -88,7 +90,7 @@ fn rules(state: &State, parts: &request::Parts, variables: &Value) -> Found {
     ))
 }
 
-fn comments(state: &State, parts: &request::Parts, variables: &Value) -> Found {
+fn latest_comments(state: &State, parts: &request::Parts, variables: &Value) -> Found {
     let (repo, pull) = asked_for(state, parts, variables)?;
     let author = |login: &str| match login.strip_suffix("[bot]") {
         Some(slug) => json!({ "__typename": "Bot", "login": slug }),
@@ -96,7 +98,8 @@ fn comments(state: &State, parts: &request::Parts, variables: &Value) -> Found {
     };
     let node = |comment: &CommentState| {
         json!({ "id": format!("IC_{}", comment.id), "isMinimized": comment.hidden, "body": comment.body,
-            "author": author(&comment.author) })
+            "createdAt": comment.created_at,
+            "lastEditedAt": (comment.updated_at != comment.created_at).then_some(&comment.updated_at), "author": author(&comment.author) })
     };
     let latest = &pull.comments[pull.comments.len().saturating_sub(50)..];
     let nodes: Vec<Value> = latest.iter().map(node).collect();
@@ -126,4 +129,25 @@ fn minimize(state: &mut State, login: &str, query: &str, variables: &Value) -> F
         }
     }
     Ok(json!({}))
+}
+
+/// Replaces the text of a comment (docs.github.com/graphql, `updateIssueComment`).
+fn rewrite(state: &mut State, url: &str, login: &str, variables: &Value) -> Found {
+    let text = |name: &str| variables[name].as_str().unwrap_or_default().to_owned();
+    let (node, body) = (text("id"), text("body"));
+    let mut all = state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull)));
+    let found = all.find_map(|(repo, pull)| {
+        let comment = pull.comments.iter().find(|comment| format!("IC_{}", comment.id) == node)?;
+        let may = comment.author == login || repo.can_write(login);
+        Some((format!("{}/{}", repo.owner, repo.name), pull.number, comment.id, may))
+    });
+    let gone = || ("NOT_FOUND", format!("Could not resolve to a node with the global id of '{node}'"));
+    let (full_name, number, id, may) = found.ok_or_else(gone)?;
+    if !may {
+        let message = format!("{login} does not have the correct permissions to execute `UpdateIssueComment`");
+        return Err(("FORBIDDEN", message));
+    }
+    comments::edit(state, url, &full_name, number, login, (id, &body))
+        .map_err(|error| ("UNPROCESSABLE", error.to_string()))?;
+    Ok(json!({ "updateIssueComment": { "clientMutationId": null } }))
 }

@@ -1,7 +1,7 @@
 //! Answers of the REST API 7.0, as far as the server uses it.
 
 use super::super::state::{OfPush, PullState, RepoState, State, StatusState};
-use super::super::{Shared, pull, repo, timestamp};
+use super::super::{Shared, comments, pull, repo, timestamp};
 use super::{MAX_COMMENT, Refusal, shapes};
 use http::Method;
 use serde_json::{Value, json};
@@ -193,6 +193,7 @@ impl Call<'_> {
             ("GET", ["threads"]) => self.read(full_name, number, |state, _, pull| rows(shapes::threads(state, pull))),
             ("POST", ["threads"]) => self.begin_thread(full_name, number),
             ("PATCH", ["threads", thread]) => self.change_thread(full_name, number, thread),
+            ("PATCH", ["threads", thread, "comments", "1"]) => self.rewrite_comment(full_name, number, thread),
             ("DELETE", ["threads", thread, "comments", "1"]) => self.delete_comment(full_name, number, thread),
             ("GET", ["statuses"]) => self.statuses(full_name, number),
             ("POST", ["statuses"]) => self.set_status(full_name, number),
@@ -222,7 +223,7 @@ impl Call<'_> {
     fn begin_thread(&self, full_name: &str, number: u64) -> Result {
         let text = self.body["comments"][0]["content"].as_str().unwrap_or_default();
         let url = &self.shared.url;
-        let begun = self.shared.change(|state| pull::comment(state, url, full_name, number, &self.login, text));
+        let begun = self.shared.change(|state| comments::add(state, url, full_name, number, &self.login, text));
         let id =
             begun.map_err(|error| invalid(format!("A comment has from 1 to {MAX_COMMENT} characters: {error}")))?;
         self.read(full_name, number, |state, _, pull| {
@@ -258,6 +259,23 @@ impl Call<'_> {
             }
             pull.comments.remove(place);
             Ok(Value::Null)
+        })
+    }
+
+    /// Replaces the text of a comment, of its author only: learn.microsoft.com/rest/api/azure/devops/git/pull-request-thread-comments/update.
+    fn rewrite_comment(&self, full_name: &str, number: u64, thread: &str) -> Result {
+        let text = self.body["content"].as_str().unwrap_or_default();
+        self.shared.change(|state| {
+            let pull = state.pull(full_name, number).map_err(|_| no_pull())?;
+            let said = pull.comments.iter().find(|comment| comment.id.to_string() == thread);
+            let said = said.ok_or_else(|| no_resource(&["threads", thread]))?;
+            if said.author != self.login {
+                return Err(Refusal::new(403, "CommentUnauthorizedException", "it is somebody else's comment"));
+            }
+            let id = said.id;
+            comments::edit(state, &self.shared.url, full_name, number, &self.login, (id, text))
+                .map_err(|error| invalid(format!("A comment has from 1 to {MAX_COMMENT} characters: {error}")))?;
+            Ok(json!({ "id": 1, "content": text }))
         })
     }
 

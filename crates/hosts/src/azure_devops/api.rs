@@ -364,6 +364,10 @@ impl Host for AzureDevOps {
         threads::close(self, pull, comments).await
     }
 
+    async fn rewrite_comment(&self, pull: &PullId, comment: &ShownComment, body: &str) -> Result<bool, HostError> {
+        threads::rewrite(self, pull, comment, body).await
+    }
+
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
         threads::delete(self, pull, id).await
     }

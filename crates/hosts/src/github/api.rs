@@ -289,6 +289,10 @@ impl Host for Github {
         folding::hide(self, pull, comments).await
     }
 
+    async fn rewrite_comment(&self, pull: &PullId, comment: &ShownComment, body: &str) -> Result<bool, HostError> {
+        folding::rewrite(self, pull, comment, body).await
+    }
+
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
         match self.say(Method::DELETE, &pull.repo, &format!("/issues/comments/{id}"), None).await {
             Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),

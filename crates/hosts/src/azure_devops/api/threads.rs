@@ -45,8 +45,7 @@ pub(super) async fn comments(
             let id = thread["id"].as_u64().zip(comment["id"].as_u64());
             let id = id.and_then(|(thread, number)| shapes::comment_id(thread, number));
             let (Some(id), Some(created)) = (id, shapes::moment(&comment["publishedDate"])) else { continue };
-            let changed = shapes::moment(&comment["lastContentUpdatedDate"]).unwrap_or(created);
-            if since.is_some_and(|since| created.max(changed) < since) {
+            if since.is_some_and(|since| written(comment).is_some_and(|written| written < since)) {
                 continue;
             }
             found.push(HostComment {
@@ -62,7 +61,8 @@ pub(super) async fn comments(
     Ok(Comments { list: found, now })
 }
 
-/// Returns the threads that begin with a comment of ours and are not closed; the host's pages show closed ones folded.
+/// Returns the threads that begin with a comment of ours and are not closed, in the order in which these comments were last written. The
+/// host's pages show closed ones folded.
 pub(super) async fn shown(host: &AzureDevOps, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
     let account = host.account(super::organization_of(&pull.repo)).await?;
     let (threads, _) = all(host, pull).await?;
@@ -75,14 +75,21 @@ pub(super) async fn shown(host: &AzureDevOps, pull: &PullId) -> Result<Vec<Shown
             && first["commentType"] == "text"
             && host.login(&account, &first["author"]).is(&host.user)
     });
-    let mut found: Vec<(u64, ShownComment)> = own
+    let mut found: Vec<((Timestamp, u64), ShownComment)> = own
         .filter_map(|thread| {
-            let (id, body) = (thread["id"].as_u64()?, thread["comments"][0]["content"].as_str()?);
-            Some((id, ShownComment { id: id.to_string(), body: body.to_owned() }))
+            let first = &thread["comments"][0];
+            let (id, body) = (thread["id"].as_u64()?, first["content"].as_str()?);
+            Some(((written(first)?, id), ShownComment { id: id.to_string(), body: body.to_owned() }))
         })
         .collect();
-    found.sort_by_key(|(id, _)| *id);
+    found.sort_by_key(|(place, _)| *place);
     Ok(found.into_iter().map(|(_, comment)| comment).collect())
+}
+
+/// Returns the time at which the text of a comment was last written.
+fn written(comment: &Value) -> Option<Timestamp> {
+    let created = shapes::moment(&comment["publishedDate"])?;
+    Some(shapes::moment(&comment["lastContentUpdatedDate"]).unwrap_or(created).max(created))
 }
 
 /// Closes threads, with one request each.
@@ -95,6 +102,22 @@ pub(super) async fn close(host: &AzureDevOps, pull: &PullId, threads: &[ShownCom
         }
     }
     Ok(())
+}
+
+/// Replaces the text of the comment that begins a thread. Returns false if the comment was deleted in the meantime:
+/// learn.microsoft.com/rest/api/azure/devops/git/pull-request-thread-comments/update.
+pub(super) async fn rewrite(
+    host: &AzureDevOps,
+    pull: &PullId,
+    thread: &ShownComment,
+    body: &str,
+) -> Result<bool, HostError> {
+    let path = format!("{}/threads/{}/comments/1?{VERSION}", pull_path(pull)?, segment(&thread.id));
+    match host.http.send(Method::PATCH, &path, Some(json!({ "content": body }))).await {
+        Ok(_) => Ok(true),
+        Err(HostError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 pub(super) async fn delete(host: &AzureDevOps, pull: &PullId, id: u64) -> Result<(), HostError> {

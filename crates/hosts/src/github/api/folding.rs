@@ -1,17 +1,22 @@
-//! Folds comments as outdated. Both requests use GraphQL: REST can neither read nor change that state.
+//! Folds comments as outdated, and rewrites those that are not. The requests use GraphQL: REST can neither read nor change that state.
 
 use super::{Github, graphql, moved};
 use crate::vcs::http::odd;
 use crate::vcs::{HostError, ShownComment};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tidelock_core::domain::{Login, PullId, RepoId};
 
 /// The latest comments. One request reads 50 of them, because each may be long.
 const SHOWN: &str = "query($owner: String!, $name: String!, $number: Int!) { \
     repository(owner: $owner, name: $name) { name owner { login } pullRequest(number: $number) { \
-    comments(last: 50) { nodes { id isMinimized body author { __typename login } } } } } }";
+    comments(last: 50) { nodes { id isMinimized body createdAt lastEditedAt author { __typename login } } } } } }";
 
-/// Returns our own among the latest comments that are not folded, oldest first.
+/// Replaces the text of a comment (docs.github.com/graphql, `updateIssueComment`).
+const REWRITE: &str = "mutation($id: ID!, $body: String!) { \
+    updateIssueComment(input: {id: $id, body: $body}) { clientMutationId } }";
+
+/// Returns our own among the latest comments that are not folded, in the order in which they were last written.
 pub(super) async fn shown(github: &Github, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
     let (what, repo) = (format!("comments of {pull}"), &pull.repo);
     let asked = json!({ "owner": repo.owner, "name": repo.name, "number": pull.number });
@@ -22,12 +27,16 @@ pub(super) async fn shown(github: &Github, pull: &PullId) -> Result<Vec<ShownCom
     }
     let all = repository["pullRequest"]["comments"]["nodes"].as_array().ok_or_else(|| odd(&what, "no comments"))?;
     let own = all.iter().filter(|comment| comment["isMinimized"] == false && is_own(github, &comment["author"]));
-    Ok(own.filter_map(comment).collect())
+    let mut own: Vec<(Timestamp, ShownComment)> = own.filter_map(comment).collect();
+    own.sort_by_key(|(written, _)| *written);
+    Ok(own.into_iter().map(|(_, comment)| comment).collect())
 }
 
-fn comment(comment: &Value) -> Option<ShownComment> {
+/// Returns a comment with the time at which its text was last written.
+fn comment(comment: &Value) -> Option<(Timestamp, ShownComment)> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    Some(ShownComment { id: text(&comment["id"])?, body: text(&comment["body"])? })
+    let written = comment["lastEditedAt"].as_str().or(comment["createdAt"].as_str())?.parse().ok()?;
+    Some((written, ShownComment { id: text(&comment["id"])?, body: text(&comment["body"])? }))
 }
 
 /// Returns true if the author is our account. GraphQL reports the login of an App without its `[bot]`.
@@ -63,6 +72,21 @@ pub(super) async fn hide(github: &Github, pull: &PullId, comments: &[ShownCommen
     let what = format!("minimizeComment on {pull}");
     match graphql::send(github, &pull.repo.owner, &what, &query, Value::Object(ids)).await {
         Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the text of a comment. Returns false if the comment was deleted in the meantime.
+pub(super) async fn rewrite(
+    github: &Github,
+    pull: &PullId,
+    comment: &ShownComment,
+    body: &str,
+) -> Result<bool, HostError> {
+    let what = format!("updateIssueComment on {pull}");
+    match graphql::send(github, &pull.repo.owner, &what, REWRITE, json!({ "id": comment.id, "body": body })).await {
+        Ok(_) => Ok(true),
+        Err(HostError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -1,0 +1,67 @@
+//! Comments of pull requests.
+
+use super::kind::written;
+use super::state::{CommentState, State};
+use super::{HostKind, azure_devops, hooks, timestamp};
+use anyhow::{Context, bail};
+
+/// Longest comment of GitHub, in characters.
+const MAX_COMMENT: usize = 65_536;
+
+/// Adds a comment, queues its webhook, and returns its id.
+pub(super) fn add(
+    state: &mut State,
+    url: &str,
+    full_name: &str,
+    number: u64,
+    author: &str,
+    body: &str,
+) -> anyhow::Result<u64> {
+    check_body(state, body)?;
+    let id = state.new_id();
+    let pull = state.pull_mut(full_name, number)?;
+    let now = timestamp();
+    pull.comments.push(CommentState {
+        id,
+        author: author.to_owned(),
+        body: body.to_owned(),
+        created_at: now.clone(),
+        updated_at: now.clone(),
+        reactions: Vec::new(),
+        hidden: false,
+    });
+    pull.updated_at = now;
+    hooks::emit_comment(state, url, full_name, number, id, "created", author)?;
+    Ok(id)
+}
+
+/// Replaces the text of a comment as this person, and queues its webhook. Its time of change is at least a second after its creation.
+pub(super) fn edit(
+    state: &mut State,
+    url: &str,
+    full_name: &str,
+    number: u64,
+    user: &str,
+    (id, body): (u64, &str),
+) -> anyhow::Result<()> {
+    check_body(state, body)?;
+    let pull = state.pull_mut(full_name, number)?;
+    let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
+    let second = jiff::SignedDuration::from_secs(1);
+    let later = comment.created_at.parse::<jiff::Timestamp>()?.checked_add(second)?;
+    comment.updated_at = written(later).max(timestamp());
+    pull.updated_at = comment.updated_at.clone();
+    comment.body = body.to_owned();
+    hooks::emit_comment(state, url, full_name, number, id, "edited", user)
+}
+
+fn check_body(state: &State, body: &str) -> anyhow::Result<()> {
+    if body.trim().is_empty() {
+        bail!("Body cannot be blank");
+    }
+    let most = if state.kind == HostKind::Github { MAX_COMMENT } else { azure_devops::MAX_COMMENT };
+    if body.chars().count() > most {
+        bail!("Body is too long (maximum is {most} characters)");
+    }
+    Ok(())
+}
