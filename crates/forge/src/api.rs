@@ -3,6 +3,7 @@
 mod app;
 mod branches;
 mod graphql;
+mod issues;
 mod moved;
 mod teams;
 mod webhooks;
@@ -132,6 +133,9 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         return Err(NOT_FOUND());
     }
     call.check_access(parts.method != Method::GET && rest.first() != Some(&"issues"))?;
+    if let Some(answer) = call.of_issues(parts.method.as_str(), rest) {
+        return answer;
+    }
     match (parts.method.as_str(), rest) {
         ("GET", []) => call.repo(),
         ("GET", ["hooks"]) => call.webhooks(),

@@ -6,7 +6,7 @@ use super::{HostKind, azure_devops, hooks, timestamp};
 use anyhow::{Context, bail};
 
 /// Longest comment of GitHub, in characters.
-const MAX_COMMENT: usize = 65_536;
+pub(super) const MAX_COMMENT: usize = 65_536;
 
 /// Adds a comment, queues its webhook, and returns its id.
 pub(super) fn add(

@@ -209,7 +209,7 @@ impl Repo {
             git.fetch(&shared.git(&head_repo.full_name)?, head_sha).await?;
         }
         let conflicts = git.merge_tree(&base_sha, head_sha).await?.is_none();
-        let number = shared.lock().repo(&self.full_name)?.pulls.len() as u64 + 1;
+        let number = shared.change(|state| Ok::<_, anyhow::Error>(state.repo_mut(&self.full_name)?.new_number()))?;
         git.update_ref(&format!("refs/pull/{number}/head"), head_sha, None).await?;
         shared.change(|state| {
             let now = timestamp();

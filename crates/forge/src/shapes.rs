@@ -1,7 +1,7 @@
 //! GitHub's JSON shapes of the state: REST answers and webhook payloads.
 
 use super::hooks::Delivery;
-use super::state::{CommentState, PullState, ReactionState, RepoState, ReviewState, State, StatusState};
+use super::state::{CommentState, IssueState, PullState, ReactionState, RepoState, ReviewState, State, StatusState};
 use serde_json::{Map, Value, json};
 
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
@@ -74,7 +74,7 @@ pub(super) fn repo(url: &str, state: &State, repo: &RepoState) -> Value {
         "clone_url": format!("{web}.git"), "svn_url": web, "homepage": null, "size": repo.size_kib, "stargazers_count": 0, "watchers_count": 0,
     });
     let settings = json!({
-        "language": "HCL", "has_issues": true, "has_projects": false, "has_downloads": false, "has_wiki": false, "has_pages": false,
+        "language": "HCL", "has_issues": !repo.issues_disabled, "has_projects": false, "has_downloads": false, "has_wiki": false, "has_pages": false,
         "forks_count": 0, "mirror_url": null, "archived": false, "disabled": false, "open_issues_count": opened, "license": null,
         "allow_forking": true, "is_template": false, "topics": [], "visibility": "private", "forks": 0, "open_issues": opened,
         "watchers": 0, "default_branch": "main", "allow_squash_merge": repo.allow_squash_merge,
@@ -175,7 +175,7 @@ pub(super) fn pull(url: &str, state: &State, repo: &RepoState, pull: &PullState,
     merged(thread(url, state, repo, pull), specific)
 }
 
-fn issue(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value {
+pub(super) fn issue(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value {
     let api = format!("{url}/api/v3/repos/{}", repo.full_name());
     let page = format!("{url}/{}/pull/{}", repo.full_name(), pull.number);
     let own = format!("{api}/issues/{}", pull.number);
@@ -186,6 +186,24 @@ fn issue(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value 
             "patch_url": format!("{page}.patch"), "merged_at": pull.merged.as_ref().and(pull.closed_at.as_deref()).map(seconds)},
     });
     merged(thread(url, state, repo, pull), specific)
+}
+
+/// An issue that is no pull request: it has no key `pull_request`.
+pub(super) fn plain_issue(url: &str, state: &State, repo: &RepoState, issue: &IssueState) -> Value {
+    let full_name = repo.full_name();
+    let api = format!("{url}/api/v3/repos/{full_name}");
+    let own = format!("{api}/issues/{}", issue.number);
+    let labels: Vec<_> = issue.labels.iter().map(|name| label(url, &full_name, name)).collect();
+    json!({
+        "id": issue.id, "node_id": format!("I_{}", issue.id), "number": issue.number, "title": issue.title,
+        "user": user(url, state, &issue.author), "labels": labels, "state": if issue.open { "open" } else { "closed" }, "locked": false,
+        "assignee": null, "assignees": [], "milestone": null, "created_at": seconds(&issue.created_at),
+        "updated_at": seconds(&issue.updated_at), "closed_at": issue.closed_at.as_deref().map(seconds),
+        "author_association": association(repo, &issue.author), "active_lock_reason": null, "body": issue.body,
+        "url": own, "repository_url": api, "labels_url": format!("{own}/labels{{/name}}"), "comments_url": format!("{own}/comments"),
+        "events_url": format!("{own}/events"), "html_url": format!("{url}/{full_name}/issues/{}", issue.number),
+        "comments": issue.comments.len(), "state_reason": if issue.open { Value::Null } else { "completed".into() },
+    })
 }
 
 pub(super) fn comment(url: &str, state: &State, repo: &RepoState, number: u64, comment: &CommentState) -> Value {

@@ -59,6 +59,11 @@ pub(super) struct RepoState {
     /// Size in KiB, as the API answers it.
     pub size_kib: u64,
     pub pulls: Vec<PullState>,
+    pub issues: Vec<IssueState>,
+    /// True if the repository has no issues. Pull requests and their comments stay.
+    pub issues_disabled: bool,
+    /// Number of the last pull request or issue; both share one sequence.
+    pub last_number: u64,
     pub statuses: Vec<StatusState>,
     /// Statuses that a pull request needs to be merged.
     pub required: Vec<String>,
@@ -94,6 +99,21 @@ pub(super) struct PullState {
     pub forced_mergeable_state: Option<String>,
     pub comments: Vec<CommentState>,
     pub reviews: Vec<ReviewState>,
+    pub created_at: String,
+    pub updated_at: String,
+    pub closed_at: Option<String>,
+}
+
+/// An issue that is no pull request.
+pub(super) struct IssueState {
+    pub id: u64,
+    pub number: u64,
+    pub title: String,
+    pub body: String,
+    pub author: String,
+    pub open: bool,
+    pub labels: Vec<String>,
+    pub comments: Vec<CommentState>,
     pub created_at: String,
     pub updated_at: String,
     pub closed_at: Option<String>,
@@ -239,11 +259,20 @@ impl RepoState {
             allow_rebase_merge: false,
             size_kib: 1,
             pulls: Vec::new(),
+            issues: Vec::new(),
+            issues_disabled: false,
+            last_number: 0,
             statuses: Vec::new(),
             required: Vec::new(),
             large_files: BTreeMap::new(),
             created_at: timestamp(),
         }
+    }
+
+    /// Takes the next number for a pull request or an issue.
+    pub(super) fn new_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
     pub(super) fn full_name(&self) -> String {

@@ -6,11 +6,13 @@
 mod error;
 mod hosts;
 pub(crate) mod http;
+mod issue;
 mod profile;
 pub(crate) mod told;
 
 pub use error::HostError;
 pub use hosts::Hosts;
+pub use issue::{HostIssue, IssueEdit, NewIssue};
 pub use profile::Profile;
 
 use async_trait::async_trait;
@@ -144,6 +146,26 @@ pub trait Host: Send + Sync {
 
     /// Deletes a comment of ours. A deleted comment is not an error.
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError>;
+
+    /// Returns open issues that our own account has opened, the newest first. Pull requests are not among them.
+    async fn own_issues(&self, repo: &RepoId) -> Result<Vec<HostIssue>, HostError> {
+        Err(issue::unsupported(repo))
+    }
+
+    /// Returns an issue as it is now; absent if it was deleted or transferred, or if issues are disabled.
+    async fn issue(&self, repo: &RepoId, _number: u64) -> Result<Option<HostIssue>, HostError> {
+        Err(issue::unsupported(repo))
+    }
+
+    /// Opens an issue.
+    async fn create_issue(&self, repo: &RepoId, _issue: &NewIssue) -> Result<HostIssue, HostError> {
+        Err(issue::unsupported(repo))
+    }
+
+    /// Changes an issue; false if it is absent, as for [`Host::issue`].
+    async fn edit_issue(&self, repo: &RepoId, _number: u64, _edit: &IssueEdit) -> Result<bool, HostError> {
+        Err(issue::unsupported(repo))
+    }
 
     /// Adds a reaction to a comment.
     async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError>;

@@ -79,6 +79,7 @@ impl Second {
             versions_cover_comments: false,
             reactions: false,
             statuses_of_commits: false,
+            issues: false,
             deliveries_tell_labels: true,
             commit_address: None,
         };

@@ -200,7 +200,7 @@ async fn edit(shared: &Shared, full_name: &str, number: Option<u64>, query: &Fie
     let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
     let (commit, title, author, next) = {
         let state = shared.lock();
-        let next = state.repo(full_name)?.pulls.len() + 1;
+        let next = state.repo(full_name)?.last_number + 1;
         match number {
             Some(number) => {
                 let Ok(pull) = state.pull(full_name, number) else { return Ok(Reaction::NotFound) };

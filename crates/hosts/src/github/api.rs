@@ -6,6 +6,7 @@ mod bypass;
 mod cache;
 mod folding;
 mod graphql;
+mod issues;
 mod lists;
 mod merge;
 mod moved;
@@ -18,8 +19,8 @@ mod teams;
 use crate::vcs::http::{Http, odd, segment};
 use crate::vcs::told::ToldKeys;
 use crate::vcs::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    ShownComment, SourceBranch, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, HostIssue, IssueEdit, Mergeability, Merging, NewIssue, OpenPull,
+    Profile, RepoAccess, Review, ShownComment, SourceBranch, TokenSource,
 };
 use app::App;
 use async_trait::async_trait;
@@ -155,6 +156,7 @@ pub fn profile(api_url: &str) -> Profile {
         versions_cover_comments: true,
         reactions: true,
         statuses_of_commits: true,
+        issues: true,
         deliveries_tell_labels: true,
         owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
         commit_address: Some(CommitAddress::below(pages_url(api_url))),
@@ -298,6 +300,22 @@ impl Host for Github {
             Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    async fn own_issues(&self, repo: &RepoId) -> Result<Vec<HostIssue>, HostError> {
+        issues::own(self, repo).await
+    }
+
+    async fn issue(&self, repo: &RepoId, number: u64) -> Result<Option<HostIssue>, HostError> {
+        issues::get(self, repo, number).await
+    }
+
+    async fn create_issue(&self, repo: &RepoId, issue: &NewIssue) -> Result<HostIssue, HostError> {
+        issues::create(self, repo, issue).await
+    }
+
+    async fn edit_issue(&self, repo: &RepoId, number: u64, edit: &IssueEdit) -> Result<bool, HostError> {
+        issues::edit(self, repo, number, edit).await
     }
 
     async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError> {

@@ -19,6 +19,8 @@ pub struct Profile {
     pub reactions: bool,
     /// True if statuses belong to commits, so that pull requests with the same head share them. Otherwise each pull request has its own.
     pub statuses_of_commits: bool,
+    /// True if the server can keep issues there. A repository may still have them disabled.
+    pub issues: bool,
     /// True if deliveries of a pull request include its labels.
     pub deliveries_tell_labels: bool,
     /// Paths of a repository's `CODEOWNERS`; the first existing file counts.

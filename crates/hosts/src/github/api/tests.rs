@@ -1,5 +1,6 @@
 //! Tests against a small server on loopback that plays GitHub's answers, good and bad.
 
+mod issues;
 mod merging;
 mod teams;
 
