@@ -7,7 +7,7 @@ mod github;
 use super::doctor::report::Findings;
 use crate::config::ConfigError;
 use crate::config::global::GlobalConfig;
-use crate::domain::CommitAddress;
+use crate::domain::{CommitAddress, RepoId};
 use crate::settings::{Settings, SignInSettings, TokenSetting};
 use crate::vault::inbox::HandOverKey;
 use crate::vcs::{Host, Hosts, TokenSource};
@@ -97,6 +97,20 @@ pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<Joine
 pub(super) fn check_people(global: &GlobalConfig, joined: &[JoinedHost]) -> Result<(), ConfigError> {
     let names: Vec<&str> = joined.iter().map(|host| host.door.hostname()).collect();
     global.people.check_hosts(&names)
+}
+
+/// Checks that no repository asks for issues about drift on a host where the server keeps none, as far as `repos.yaml` names repositories.
+pub(super) fn check_issues(global: &GlobalConfig, hosts: &Hosts) -> Result<()> {
+    for repo in global.ids_with_drift_schedule().filter_map(RepoId::of_whole_name) {
+        let asks = global.drift_schedule(&repo).is_some_and(|schedule| schedule.issue.is_some());
+        if asks && hosts.for_repo(&repo).is_ok_and(|host| !host.profile().issues) {
+            bail!(
+                "repos.yaml: {repo}: `drift.issue` is not possible there, as the server keeps no issues on {}",
+                repo.host
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Returns the doors of the hosts.

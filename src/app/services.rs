@@ -96,6 +96,7 @@ impl Parts {
         let templates = comment_templates::read(settings.markdown_template_overrides_dir.as_deref())?;
         let protection = Protection::of_steps(settings.steps.confinement)?;
         let (intake, hosts) = (hosts::intake(joined), hosts::apis(joined)?);
+        hosts::check_issues(&global, &hosts)?;
         let work = Arc::new(WorkMeters::new(settings.metrics.labels));
         let traces = Traces::start(&settings.traces)?;
         Ok(Parts { settings, intake, global, hosts, templates, protection, work, traces })

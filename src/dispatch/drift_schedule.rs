@@ -9,11 +9,13 @@ use crate::config::drift::DriftSchedule;
 use crate::config::permissions::Act;
 use crate::domain::command::CommandName;
 use crate::domain::drift::{DriftCheck, DriftCheckEnd};
+use crate::domain::drift_issue::DriftIssue;
 use crate::domain::state::AuditEntry;
-use crate::domain::{Login, RepoId};
+use crate::domain::{Login, PullId, RepoId};
 use crate::execute::RequestRefused;
 use crate::execute::drift::{self, DriftRequest, ScheduledDetection};
 use crate::execute::permissions::{Asker, Gatekeeper};
+use crate::reply::comments;
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::Result;
@@ -122,10 +124,17 @@ impl Handle {
 
 /// Begins the detections that are due, for as long as this server leads.
 pub(super) async fn run(inner: Arc<Inner>) {
-    if let Err(error) = forget_others(&inner).await
+    let forgotten = async {
+        forget_others(&inner).await?;
+        end_issues(&inner).await
+    };
+    if let Err(error) = forgotten.await
         && !is_deposed(&error)
     {
-        tracing::error!(error = format!("{error:#}"), "drift detections without a schedule could not be dropped");
+        tracing::error!(
+            error = format!("{error:#}"),
+            "drift detections and issues without a schedule could not be dropped"
+        );
     }
     if !inner.ctx.global.has_drift_schedules() {
         return;
@@ -165,6 +174,40 @@ async fn forget_others(inner: &Inner) -> Result<()> {
         return Ok(());
     }
     recorder::transaction(inner, move |tx| others.iter().try_for_each(|check| tx.forget_drift_check(&check.repo))).await
+}
+
+/// Closes the issues of repositories whose schedule does not ask for issues any more. Those of a repository that is not served are left
+/// alone.
+async fn end_issues(inner: &Inner) -> Result<()> {
+    let scheduled = scheduled(inner).await?;
+    let keeps = |issue: &DriftIssue| {
+        let asks = |one: &ScheduledRepository| one.schedule.issue.is_some() && is_same(&one.repo, &issue.repo);
+        issue.closing || scheduled.iter().any(asks)
+    };
+    let mut others = inner.ctx.store.read(|view| view.drift_issues()).await?;
+    others.retain(|issue| !keeps(issue));
+    if others.is_empty() {
+        return Ok(());
+    }
+    let ctx = &inner.ctx;
+    let repos: BTreeSet<RepoId> = others.iter().map(|issue| issue.repo.clone()).collect();
+    let is_served = |issue: &DriftIssue| ctx.hosts.for_repo(&issue.repo).is_ok() && inner.allowlist.allows(&issue.repo);
+    let ends: Vec<_> = others
+        .into_iter()
+        .map(|issue| {
+            let options = is_served(&issue).then(|| comments::at_present(&ctx.hosts, &ctx.rendering, &issue.repo));
+            (issue, options)
+        })
+        .collect();
+    recorder::transaction(inner, move |tx| {
+        ends.iter().try_for_each(|(issue, options)| match options {
+            Some(options) => drift::switch_off_issue(tx, issue, options),
+            None => tx.forget_drift_issue(&issue.id),
+        })
+    })
+    .await?;
+    repos.into_iter().for_each(|repo| ctx.outbox.wake(&PullId::of_branches(repo)));
+    Ok(())
 }
 
 /// Compares names without case, as hosts do.
@@ -263,8 +306,9 @@ async fn begin(inner: &Arc<Inner>, one: ScheduledRepository, due: Timestamp, by:
     }
     let marked = RunningCheck { repo: repo.clone(), counted };
     let user = Login::new(by.as_ref().map_or(USER, |by| by.who.as_str()));
+    let issues = last.as_ref().map(|last| last.issues.clone()).unwrap_or_default();
     let before = last.filter(|last| last.due == due).map_or(0, |last| last.attempts);
-    let check = DriftCheck { repo, due, began: Timestamp::now(), attempts: before + 1, end: None };
+    let check = DriftCheck { repo, due, began: Timestamp::now(), attempts: before + 1, end: None, issues };
     let record = check.clone();
     recorder::transaction(inner, move |tx| {
         // The repository was known under its name in another case.
@@ -314,7 +358,7 @@ async fn detection(
     schedule: DriftSchedule,
     user: Login,
 ) -> Result<(), RequestRefused> {
-    let DriftSchedule { projects, notifies, branch, .. } = schedule;
+    let DriftSchedule { projects, notifies, branch, issue, .. } = schedule;
     let stop = inner.drift.stopper();
     let branch = match branch {
         Some(branch) => branch,
@@ -328,7 +372,7 @@ async fn detection(
         tag: None,
         wanted: Vec::new(),
         user,
-        scheduled: Some(ScheduledDetection { check: check.clone(), projects, notifies }),
+        scheduled: Some(ScheduledDetection { check: check.clone(), projects, notifies, issue }),
     };
     drift::detect(&inner.ctx, &request, stop).await.map(drop)
 }

@@ -4,6 +4,7 @@
 
 mod applies;
 mod apply_end;
+mod issues;
 mod plans;
 mod remedy;
 mod scheduled;
@@ -27,6 +28,8 @@ use crate::schedule::Schedule;
 use anyhow::anyhow;
 use applies::DriftApplies;
 pub(super) use apply_end::of_taken_up as end_of_taken_up;
+use issues::DetectionIssues;
+pub(crate) use issues::switch_off as switch_off_issue;
 use jiff::Timestamp;
 use plans::{DriftPlans, OfBranch};
 pub(crate) use remedy::Remedy;
@@ -131,6 +134,8 @@ async fn run(
     let ends_check = end_of_check(request, &run, &found);
     let rows: Vec<_> = found.iter().flat_map(|found| &found.projects).map(|(row, _)| row.clone()).collect();
     let drops_gone = found.as_ref().ok().filter(|_| remedy.is_none()).and_then(|_| drop_of_gone(request, &rows));
+    let issues = found.iter().find(|_| remedy.is_none()).and_then(|found| DetectionIssues::of(ctx, request, found));
+    let keeps_issues = issues.is_some();
     let told = found.iter().filter(|_| remedy.is_none() && request.notifies());
     let told = told.flat_map(|found| ctx.notifier.of_drift(found));
     let told: Vec<_> = told.collect();
@@ -141,11 +146,15 @@ async fn run(
         rows.iter().try_for_each(|row| tx.put_drift(row))?;
         drops_gone.map_or(Ok(()), |drop_gone| drop_gone(tx))?;
         ends_check(tx)?;
+        issues.map_or(Ok(()), |issues| issues.record(tx))?;
         recorded.iter().try_for_each(|remediation| tx.put_remediation(remediation))?;
         told.iter().try_for_each(|one| tx.notify(one))?;
         tx.put_run(&run)
     })
     .await?;
+    if keeps_issues {
+        ctx.outbox.wake(&pull);
+    }
     measured::run_ended(ctx, &work, measured::of_drift(found.as_ref()));
     Ok((found?, remediation))
 }

@@ -1,6 +1,7 @@
 //! Converts a reply into the comments that the outbox posts, in the wording of its host.
 
 use super::outbox;
+use crate::domain::RepoId;
 use crate::domain::reply::Reply;
 use crate::domain::state::Effect;
 use crate::domain::{RepoId, RunId};
@@ -11,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 /// Returns the comments of a reply as effects for the outbox, and the effect that hides the comments that they replace.
 pub(crate) fn effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
-    let options = at_present(hosts, rendering, reply);
+    let options = at_present(hosts, rendering, &reply.pull.repo);
     let bodies = render(reply, &options);
     let hiding = outbox::hiding_effect(reply).filter(|_| rendering.hide_replaced && !bodies.is_empty());
     let over = outbox::overwrite_scope(reply).filter(|_| rendering.update_plans);
@@ -20,10 +21,10 @@ pub(crate) fn effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply
     comments.chain(hiding).collect()
 }
 
-/// Returns the options for the host of a reply, at the present time.
-fn at_present(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> RenderOptions {
+/// Returns the options for the host of a repository, at the present time.
+pub(crate) fn at_present(hosts: &Hosts, rendering: &RenderOptions, repo: &RepoId) -> RenderOptions {
     let options = RenderOptions { now: Timestamp::now(), ..rendering.clone() };
-    let Ok(host) = hosts.for_repo(&reply.pull.repo) else { return options };
+    let Ok(host) = hosts.for_repo(repo) else { return options };
     let profile = host.profile();
     RenderOptions {
         commit_address: profile.commit_address.clone(),

@@ -5,7 +5,7 @@
 //! that folds older comments is a mark that waits for the comments before it (`hide`). A merge follows all effects that were recorded
 //! before it (`merge`). Before every attempt of a comment, the outbox searches our own comments since it was recorded for its marker: an
 //! earlier process, an attempt whose response was lost, or another leader may have posted it. Before each effect it checks with the store
-//! that this server may still act.
+//! that this server may still act. Changes of issues about drift are in the lane of comments of the repository's stand-in (`issue`).
 //!
 //! No comment or final status is given up while it can still succeed: posts that the host refuses wait until the token or its rights are
 //! fixed (`refusals`). Posts keep the rate limit of the host (`pace`), and one repository cannot use all slots.
@@ -13,6 +13,7 @@
 mod deliver;
 mod hide;
 mod idle;
+mod issue;
 mod lane;
 mod merge;
 mod overwrite;

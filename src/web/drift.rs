@@ -9,6 +9,7 @@ use super::openapi::about;
 use super::{Route, Site, TokenScope, Who, route};
 use crate::dispatch::DriftQuestion;
 use crate::domain::drift::{DriftDetection, DriftFinding, ProjectDrift};
+use crate::domain::drift_issue::IssuePlace;
 use crate::domain::outcome::PlanSummary;
 use axum::Extension;
 use axum::body::{Body, to_bytes};
@@ -173,6 +174,9 @@ struct DriftProjectView {
     skipped_for: Option<u64>,
     /// Its log, for people; empty where no job began.
     job_url: String,
+    /// Its issue on the host, in a status; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issue_url: Option<String>,
 }
 
 /// How much differs.
@@ -256,7 +260,8 @@ pub(super) async fn status(
     is_on(&site)?;
     let Query(asked): Query<StatusQuery> = Query::try_from_uri(&uri)
         .map_err(|error| HttpProblem::new(StatusCode::BAD_REQUEST, WRONG, error.body_text()))?;
-    let mut known = site.services()?.dispatch.drift_status(&asked.host, &asked.repository).await?;
+    let services = site.services()?;
+    let mut known = services.dispatch.drift_status(&asked.host, &asked.repository).await?;
     let is = |wanted: &str, value: &str| wanted.is_empty() || wanted == value;
     known.retain(|found| {
         is(&asked.project, found.project.name.as_deref().unwrap_or_default())
@@ -267,7 +272,15 @@ pub(super) async fn status(
     });
     let summary = DriftTotals::count(known.iter());
     let checked = known.iter().map(|found| found.checked).max().unwrap_or_else(Timestamp::now);
-    let projects = known.iter().map(|found| DriftProjectView::new(&site, found)).collect();
+    let asked_for = known.clone();
+    let issues = services
+        .store
+        .read(move |view| asked_for.iter().map(|found| view.issue_of_drift(found)).collect::<anyhow::Result<Vec<_>>>());
+    let view = |(found, issue): (&ProjectDrift, Option<IssuePlace>)| DriftProjectView {
+        issue_url: issue.map(|issue| issue.url).filter(|url| !url.is_empty()),
+        ..DriftProjectView::new(&site, found)
+    };
+    let projects = std::iter::zip(&known, issues.await?).map(view).collect();
     let data = StatusData { repository: asked.repository, projects, checked_at: checked.to_string(), summary };
     Ok(axum::Json(visit.envelope(data)).into_response())
 }
@@ -343,6 +356,7 @@ impl DriftProjectView {
             skipped: skipped_for.is_some(),
             skipped_for,
             job_url: found.job.as_ref().map(|job| format!("{}/jobs/{job}", site.state.url)).unwrap_or_default(),
+            issue_url: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod applies;
 mod executors;
+mod issues;
 mod schedule;
 
 use crate::support::*;

@@ -10,6 +10,7 @@ mod clone_url;
 pub mod command;
 mod commit_address;
 pub mod drift;
+pub mod drift_issue;
 pub mod duration;
 mod effect;
 mod follow_up;

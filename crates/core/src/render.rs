@@ -2,6 +2,7 @@
 //! [`marker`]. [`statuses`] words commit statuses.
 
 mod diff;
+pub mod drift_issue;
 pub mod markdown;
 pub mod marker;
 mod message;

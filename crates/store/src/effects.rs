@@ -15,7 +15,7 @@ const MAX_DESCRIPTION: usize = 140;
 /// Lane of a pull request's effects. Lanes are performed beside each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lane {
-    /// Comments, which keep their order.
+    /// Comments and changes of issues, which keep their order.
     Comments = 0,
     /// The merge, which follows all effects that were recorded before it.
     Merge = 1,
@@ -111,7 +111,7 @@ impl View<'_> {
     pub fn effects_of(&self, pull: &PullId, lane: Lane, limit: usize) -> Result<Vec<PendingEffect>> {
         self.effects(
             "SELECT id, attempts, record FROM effects WHERE done IS NULL AND pull = ?2
-               AND CASE json_extract(record, '$.effect.kind') WHEN 'comment' THEN 0 WHEN 'merge' THEN 1 ELSE 2 END = ?3
+               AND CASE json_extract(record, '$.effect.kind') WHEN 'comment' THEN 0 WHEN 'issue' THEN 0 WHEN 'merge' THEN 1 ELSE 2 END = ?3
                AND NOT (json_extract(record, '$.effect.kind') = 'hide' AND EXISTS (
                  SELECT 1 FROM effects AS earlier WHERE earlier.done IS NULL AND earlier.pull = ?2 AND earlier.id < effects.id
                    AND json_extract(earlier.record, '$.effect.kind') = 'comment'))

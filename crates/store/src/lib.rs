@@ -15,6 +15,7 @@ mod closed;
 mod deliveries;
 mod disk;
 mod drift;
+mod drift_issues;
 mod drift_pages;
 mod effects;
 mod export;

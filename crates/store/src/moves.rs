@@ -28,7 +28,7 @@ const OF_PULLS: [(&str, &str); 13] = [
 /// Tables among those with columns of the repository as well.
 const WITH_REPO: [&str; 3] = ["locks", "owners", "waiters"];
 /// Tables with columns of the repository alone.
-const OF_REPOS: [&str; 3] = ["drift", "remediations", "drift_checks"];
+const OF_REPOS: [&str; 4] = ["drift", "remediations", "drift_checks", "drift_issues"];
 /// Tables whose rows are deleted when a repository is no longer served; its history stays.
 const ENDED: [&str; 7] =
     ["locks", "owners", "waiters", "changed_projects", "project_statuses", "policy_checks", "seen_plans"];

@@ -11,7 +11,7 @@ mod formats;
 use anyhow::{Context, Result, bail};
 use formats::{
     FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6, FORMAT_7, FORMAT_8, FORMAT_9, FORMAT_10, FORMAT_11,
-    FORMAT_12, FORMAT_13,
+    FORMAT_12, FORMAT_13, FORMAT_14,
 };
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// One migration from each format to the next; `user_version` counts the applied ones. Append only.
 const MIGRATIONS: &[&str] = &[
     FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5, FORMAT_6, FORMAT_7, FORMAT_8, FORMAT_9, FORMAT_10, FORMAT_11,
-    FORMAT_12, FORMAT_13,
+    FORMAT_12, FORMAT_13, FORMAT_14,
 ];
 
 /// Time for which a connection waits for a lock of another one (a checkpoint, a snapshot).
@@ -281,7 +281,7 @@ mod tests {
         drop(open_writer(&path, Durability::Disk).unwrap());
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         let before = std::fs::read(&path).unwrap();
-        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 13. Run that newer version again, or give this one another --data-dir");
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 14. Run that newer version again, or give this one another --data-dir");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 

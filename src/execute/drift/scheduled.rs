@@ -2,7 +2,7 @@
 
 use super::DriftRequest;
 use crate::config::ProjectConfig;
-use crate::config::drift::ProjectPatterns;
+use crate::config::drift::{IssueRule, ProjectPatterns};
 use crate::domain::drift::{DriftCheck, DriftCheckEnd, DriftDetection, ProjectDrift};
 use crate::domain::state::Run;
 use crate::domain::{ProjectId, RepoId};
@@ -24,6 +24,8 @@ pub(crate) struct ScheduledDetection {
     pub projects: Option<ProjectPatterns>,
     /// Receivers are notified of drift.
     pub notifies: bool,
+    /// Issues that are kept; absent for none.
+    pub issue: Option<IssueRule>,
 }
 
 impl DriftRequest {

@@ -114,7 +114,7 @@ impl OutboxInner {
             if matches!(effect.effect, Effect::React { .. }) {
                 return self.given_up(effect, "the comment is gone");
             }
-            if host.is_gone(&effect.pull).await.unwrap_or(false) {
+            if !effect.pull.is_branch() && host.is_gone(&effect.pull).await.unwrap_or(false) {
                 return self.given_up(effect, "the pull request is gone");
             }
             let age = effect.recorded.map(|at| Timestamp::now().duration_since(at));
@@ -227,6 +227,7 @@ impl OutboxInner {
             Effect::Hide { run, command, projects } => {
                 self.hide(host, effect, run, *command, projects.as_deref()).await
             }
+            Effect::Issue { id, change } => self.issue(host, effect, id, change).await,
             // It has a lane of its own, which `merge` processes.
             Effect::Merge { .. } => Ok("not posted".to_owned()),
         }
@@ -234,7 +235,7 @@ impl OutboxInner {
 
     /// Posts a comment unless it exists already: an earlier attempt, of this or another process, may have reached the host. Only comments
     /// since it was recorded are searched. The oldest of duplicates stays.
-    async fn comment(
+    pub(super) async fn comment(
         &self,
         host: &dyn Host,
         effect: &PendingEffect,

@@ -31,7 +31,7 @@ const BURST: usize = 10;
 pub(super) enum Rank {
     /// A comment: people wait for it.
     Comment,
-    /// A final status.
+    /// A final status, or a change of an issue.
     Final,
     /// A pending status or a reaction.
     Passing,
@@ -42,7 +42,7 @@ impl Rank {
         match effect {
             Effect::Comment { .. } => Rank::Comment,
             Effect::Status { status, .. } if status.state == StatusState::Pending => Rank::Passing,
-            Effect::Status { .. } | Effect::Merge { .. } => Rank::Final,
+            Effect::Status { .. } | Effect::Issue { .. } | Effect::Merge { .. } => Rank::Final,
             Effect::React { .. } | Effect::Hide { .. } => Rank::Passing,
         }
     }

@@ -30,6 +30,7 @@ pub(super) fn kind(effect: &Effect) -> &'static str {
         Effect::Status { .. } => "status",
         Effect::React { .. } => "reaction",
         Effect::Hide { .. } => "fold",
+        Effect::Issue { .. } => "drift issue",
         Effect::Merge { .. } => "merge",
     }
 }
@@ -46,7 +47,7 @@ struct Suspension {
 pub struct RefusedPosts {
     /// Time of the first refusal, by our clock.
     pub since: Timestamp,
-    /// Number of waiting comments, statuses and reactions.
+    /// Number of waiting comments, changes of issues, statuses and reactions.
     pub waiting: usize,
 }
 

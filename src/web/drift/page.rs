@@ -2,6 +2,7 @@
 
 use crate::dispatch::{RequestRefused, ScheduleState, ScheduledRepository};
 use crate::domain::drift::{DriftCheckEnd, DriftFinding, DriftKind, ProjectDrift};
+use crate::domain::drift_issue::{IssuePlace, MissingIssues};
 use crate::domain::{JobId, RepoId, RunId};
 use crate::store::{DriftFilter, DriftFindings};
 use crate::web::Site;
@@ -89,6 +90,8 @@ struct ScheduleRow {
     schedule: String,
     branch: Option<String>,
     mark: StatusMark,
+    /// Drift without an issue, in words.
+    issues: Option<String>,
     /// Why the last detection has no result.
     refused: Option<String>,
     checked: Option<When>,
@@ -114,10 +117,22 @@ struct DriftRow {
     outside: bool,
     because: Option<String>,
     job: Option<JobId>,
+    /// Its issue on the host.
+    issue: Option<IssuePlace>,
     since: Option<When>,
     checked: When,
     /// Time of the last check that has planned it, unless that is the latest one.
     planned: Option<When>,
+}
+
+/// Says which drift has no issue; `None` if all has one.
+fn missing_issues(missing: &MissingIssues) -> Option<String> {
+    match (&missing.refused, missing.waiting) {
+        (Some(because), _) => Some(format!("No issues: {}", shown(because))),
+        (None, 0) => None,
+        (None, 1) => Some("1 issue is opened by the next check".to_owned()),
+        (None, waiting) => Some(format!("{waiting} issues are opened by the next checks")),
+    }
 }
 
 fn tone(kind: DriftKind) -> &'static str {
@@ -156,6 +171,7 @@ impl ScheduleRow {
             schedule: one.schedule.text.clone(),
             branch: one.schedule.branch.as_deref().map(shown),
             mark: StatusMark::new(word, tone_of),
+            issues: one.schedule.issue.as_ref().and(check).and_then(|check| missing_issues(&check.issues)),
             refused: end.and_then(|end| end.refused.as_deref()).map(shown),
             checked: end.map(|end| When::new(end.at, now)),
             run: end.and_then(|end| end.run.clone()),
@@ -168,7 +184,7 @@ impl ScheduleRow {
 }
 
 impl DriftRow {
-    fn new(found: &ProjectDrift, now: Timestamp) -> DriftRow {
+    fn new(found: &ProjectDrift, issue: Option<IssuePlace>, now: Timestamp) -> DriftRow {
         let kind = found.finding.kind();
         let because = match &found.finding {
             DriftFinding::Planned(_) => None,
@@ -186,6 +202,7 @@ impl DriftRow {
             outside: summary.is_some_and(|summary| summary.changes_outside),
             because,
             job: found.job.clone(),
+            issue,
             since: found.since.map(|since| When::new(since, now)),
             checked: When::new(found.checked, now),
             planned: planned.map(|planned| When::new(planned, now)),
@@ -210,9 +227,11 @@ pub(in crate::web) async fn page(
     let of = query.clone();
     let found = services.store.read(move |view| {
         let totals = repos.iter().map(|repo| view.drift_totals(repo)).collect::<anyhow::Result<Vec<_>>>()?;
-        Ok((totals, view.list_drift(&of.filter, of.after, ROWS)?))
+        let found = view.list_drift(&of.filter, of.after, ROWS)?;
+        let issues = found.rows.iter().map(|row| view.issue_of_drift(row)).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok((totals, found, issues))
     });
-    let (totals, found): (_, DriftFindings) = found.await?;
+    let (totals, found, issues): (_, DriftFindings, _) = found.await?;
     let now = Timestamp::now();
     let rows = std::iter::zip(&scheduled, &totals);
     let may_check = |one: &ScheduledRepository| {
@@ -231,7 +250,7 @@ pub(in crate::web) async fn page(
         repositories,
         scheduled: rows.map(row).collect(),
         more: scheduled.len().saturating_sub(MAX_SCHEDULED),
-        rows: found.rows.iter().map(|found| DriftRow::new(found, now)).collect(),
+        rows: std::iter::zip(&found.rows, issues).map(|(found, issue)| DriftRow::new(found, issue, now)).collect(),
         first: query.after.map(|_| query.address(None)),
         next: found.next.map(|next| query.address(Some(next))),
     };
@@ -299,11 +318,13 @@ mod tests {
         let repo = drifted.repo.clone();
         let block = DriftBlock { pull: PullId { repo: repo.clone(), number: 7 }, how: DriftHold::AtWork };
         let skipped = found("db", DriftFinding::Skipped { block, because: HOSTILE.into() });
-        let yaml = "repos: [{id: /.*/, drift: {schedule: 0 3 * * *, branch: main}}]";
+        let yaml = "repos: [{id: /.*/, drift: {schedule: 0 3 * * *, branch: main, issue: true}}]";
         let schedule = GlobalConfig::parse(yaml, "f").unwrap().drift_schedule(&repo).unwrap().clone();
         let end = DriftCheckEnd { at: now, run: None, refused: Some(HOSTILE.into()) };
         let due = "2026-08-21T03:00:00Z".parse().unwrap();
-        let check = DriftCheck { repo: repo.clone(), due, began: due, attempts: 1, end: Some(end) };
+        let issues = MissingIssues { waiting: 0, refused: Some(HOSTILE.into()) };
+        let place = IssuePlace { number: 12, url: "https://h/issues/12?\"><script>alert(2)".into() };
+        let check = DriftCheck { repo: repo.clone(), due, began: due, attempts: 1, end: Some(end), issues };
         let state = ScheduleState::Later(Some(now + SignedDuration::from_hours(15)));
         let later = now + SignedDuration::from_hours(6);
         let scheduled = ScheduledRepository { repo, schedule, check: Some(check), state };
@@ -316,7 +337,7 @@ mod tests {
             repositories: Vec::new(),
             scheduled: vec![ScheduleRow::new(&scheduled, &totals, later)],
             more: 0,
-            rows: [drifted, skipped].iter().map(|row| DriftRow::new(row, now)).collect(),
+            rows: vec![DriftRow::new(&drifted, Some(place), now), DriftRow::new(&skipped, None, now)],
             first: None,
             next: Some("drift?after=2".into()),
         };
@@ -339,6 +360,8 @@ mod tests {
             "0 3 * * * UTC",
             "branch main",
             "drift?after=2",
+            ">issue 12</a>",
+            "No issues: ",
             "No check began within the window of",
             "2026-08-24 03:00 UTC",
             "2026-08-25 03:00 UTC",

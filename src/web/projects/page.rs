@@ -2,6 +2,7 @@
 
 use super::LatestDrift;
 use crate::domain::drift::ProjectDrift;
+use crate::domain::drift_issue::IssuePlace;
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{Job, ProjectLock, ProjectStatus};
 use crate::domain::waiting::WaitingPull;
@@ -46,6 +47,8 @@ struct ProjectTraces {
     apply: Option<Job>,
     at_work: Vec<Job>,
     drift: Option<ProjectDrift>,
+    /// Issue on the host about that drift.
+    issue: Option<IssuePlace>,
     runs: RunsFound,
 }
 
@@ -62,6 +65,7 @@ impl ProjectTraces {
             let status = statuses.into_iter().find(|status| status.project == lock.project);
             locks.push((lock, status));
         }
+        let drift = view.latest_drift_on(repo, project)?;
         Ok(ProjectTraces {
             names: view.names_of_state(repo, project, MAX_LISTED)?,
             locks,
@@ -70,7 +74,8 @@ impl ProjectTraces {
             plan: view.last_job_on(repo, project, "plan")?,
             apply: view.last_job_on(repo, project, "apply")?,
             at_work: view.unfinished_jobs()?,
-            drift: view.latest_drift_on(repo, project)?,
+            issue: drift.as_ref().map(|drift| view.issue_of_drift(drift)).transpose()?.flatten(),
+            drift,
             runs: view.list_runs(&filter, cursor, RUNS)?,
         })
     }
@@ -117,6 +122,8 @@ struct ProjectPage {
     plan: Option<LastJob>,
     apply: Option<LastJob>,
     drift: Option<LatestDrift>,
+    /// Issue on the host about that drift.
+    issue: Option<IssuePlace>,
     runs: Vec<RunRow>,
     newer: Option<String>,
     older: Option<String>,
@@ -129,7 +136,7 @@ struct ProjectPage {
 impl ProjectPage {
     fn new(records: &ProjectTraces, repo: &RepoId, project: &ProjectId, executable: &str) -> ProjectPage {
         let now = Timestamp::now();
-        let ProjectTraces { names, locks, owners, line, plan, apply, at_work, drift, runs } = records;
+        let ProjectTraces { names, locks, owners, line, plan, apply, at_work, drift, issue, runs } = records;
         let facts = RowFacts { at_work, plans: &HashMap::new(), waiters: line, now };
         let address = |cursor: &RunCursor| {
             let (side, place) = run_cursor(*cursor);
@@ -165,6 +172,7 @@ impl ProjectPage {
             plan: last(plan),
             apply: last(apply),
             drift: drift.as_ref().map(|drift| LatestDrift::new(drift, now)),
+            issue: issue.clone(),
             runs: runs.rows.iter().map(|listed| RunRow::new(listed, now)).collect(),
             newer: runs.newer.as_ref().map(address),
             older: runs.older.as_ref().map(address),

@@ -12,7 +12,7 @@ fn clock(minutes_ago: i64) -> (i8, i8) {
 }
 
 /// Returns a daily schedule at the time this many minutes ago.
-fn daily(minutes_ago: i64) -> String {
+pub(super) fn daily(minutes_ago: i64) -> String {
     let (minute, hour) = clock(minutes_ago);
     format!("{minute} {hour} * * *")
 }
@@ -26,12 +26,12 @@ fn scheduled(repos: &[&str], drift: &str, plan: &[&str]) -> String {
     format!("repos:\n{entries}workflows:{workflows}")
 }
 
-fn of_infra(drift: &str, plan: &[&str]) -> String {
+pub(super) fn of_infra(drift: &str, plan: &[&str]) -> String {
     scheduled(&["acme/infra"], drift, plan)
 }
 
 /// Returns the text of the page, with plain slashes and quotes.
-async fn page(ctx: &Ctx, query: &str) -> String {
+pub(super) async fn page(ctx: &Ctx, query: &str) -> String {
     let (status, page) = ctx.request("GET", &format!("/drift{query}"), &[("Accept", "text/html")]).await;
     assert_eq!(status, 200, "{page}");
     page.replace("&#x2f;", "/").replace("&#x27;", "'").replace("&quot;", "\"")

@@ -41,6 +41,10 @@ const RANGES: &str = "a field is malformed or out of its range; there are: minut
 const MAX_TEXT: usize = 250;
 /// Most entries of `projects`.
 const MAX_PATTERNS: usize = 100;
+/// Most entries of `issue_labels`.
+const MAX_LABELS: usize = 5;
+/// Longest label, in characters: the limit of hosts.
+const MAX_LABEL: usize = 50;
 /// Shortest time between two scheduled times of a day, in minutes.
 const SHORTEST_INTERVAL: u32 = 10;
 /// Minutes of a day.
@@ -89,6 +93,15 @@ pub struct DriftSchedule {
     pub notifies: bool,
     /// `branch`; the default branch of the repository if absent.
     pub branch: Option<String>,
+    /// `issue`: the server keeps an issue for each drifted project; absent if it keeps none.
+    pub issue: Option<IssueRule>,
+}
+
+/// `issue` and `issue_labels` of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssueRule {
+    /// Labels of new issues.
+    pub labels: Vec<String>,
 }
 
 /// Names of projects, and globs of directories.
@@ -120,11 +133,13 @@ pub(super) struct RawDrift {
     window: Option<LocatedText>,
     notify: Option<LocatedText>,
     branch: Option<LocatedText>,
+    issue: Option<Spanned<bool>>,
+    issue_labels: Option<Spanned<OneOrMany<String>>>,
 }
 
 /// Checks the values in the file.
 pub(super) fn rule(raw: &Spanned<RawDrift>, file: &str) -> Result<DriftRule, ConfigError> {
-    let RawDrift { schedule, timezone, projects, window, notify, branch } = &raw.value;
+    let RawDrift { schedule, timezone, projects, window, notify, branch, issue, issue_labels } = &raw.value;
     let Some(text) = schedule else {
         let message = "drift: `schedule` is missing; write a cron expression such as `0 3 * * *`, or `none`";
         return Err(error_at(file, raw, message));
@@ -171,6 +186,7 @@ pub(super) fn rule(raw: &Spanned<RawDrift>, file: &str) -> Result<DriftRule, Con
         window,
         notifies: notify_word == NOTIFY[0],
         branch: branch.as_ref().map(|text| text.value.clone()),
+        issue: issue_rule(issue.as_ref(), issue_labels.as_ref(), file)?,
     })))
 }
 
@@ -207,6 +223,32 @@ fn is_too_often(cron: &Cron) -> bool {
 fn parse_window(text: &str) -> Option<SignedDuration> {
     let window = SignedDuration::try_from(duration::parse(text.trim())?).ok()?;
     (window >= SHORTEST_WINDOW).then_some(window)
+}
+
+fn issue_rule(
+    issue: Option<&Spanned<bool>>,
+    labels: Option<&Spanned<OneOrMany<String>>>,
+    file: &str,
+) -> Result<Option<IssueRule>, ConfigError> {
+    let is_on = issue.is_some_and(|issue| issue.value);
+    let Some(list) = labels else { return Ok(is_on.then(|| IssueRule { labels: Vec::new() })) };
+    let wrong = |problem: String| Err(error_at(file, list, format!("drift.issue_labels: {problem}")));
+    if !is_on {
+        return wrong("there are no issues without `issue: true`".to_owned());
+    }
+    let labels = list.value.0.clone();
+    if labels.is_empty() || labels.len() > MAX_LABELS {
+        return wrong(format!("write 1 to {MAX_LABELS} labels, or drop the key"));
+    }
+    let is_label = |label: &String| {
+        let is_short = !label.trim().is_empty() && label.chars().count() <= MAX_LABEL;
+        is_short && !label.contains(|char: char| char == ',' || char.is_control())
+    };
+    if let Some(label) = labels.iter().find(|label| !is_label(label)) {
+        let shown = quoted(label);
+        return wrong(format!("\"{shown}\": a label has 1 to {MAX_LABEL} characters, and none of them is a comma"));
+    }
+    Ok(Some(IssueRule { labels }))
 }
 
 fn patterns(list: &Spanned<OneOrMany<String>>, file: &str) -> Result<ProjectPatterns, ConfigError> {

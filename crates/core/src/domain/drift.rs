@@ -1,5 +1,6 @@
 //! Findings of a drift run: differences between real infrastructure and the code of a branch, project by project.
 
+use super::drift_issue::MissingIssues;
 use super::outcome::PlanSummary;
 use super::ownership::OwnerState;
 use super::{CommitSha, JobId, ProjectId, PullId, RepoId, RunId};
@@ -95,6 +96,9 @@ pub struct DriftCheck {
     pub attempts: u32,
     /// Its end; absent while it runs, or if the server ended before.
     pub end: Option<DriftCheckEnd>,
+    /// Drift without an issue, where the schedule asks for issues.
+    #[serde(default)]
+    pub issues: MissingIssues,
 }
 
 /// End of a scheduled detection.

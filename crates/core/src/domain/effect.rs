@@ -69,6 +69,13 @@ pub enum Effect {
         /// The projects in its results; absent for all.
         projects: Option<Vec<ProjectId>>,
     },
+    /// Change the issue about the drift of a project. Recorded for the stand-in of the repository's branches, in order.
+    Issue {
+        /// Id of the issue's record.
+        id: RunId,
+        /// The change.
+        change: IssueChange,
+    },
     /// Merge the pull request.
     Merge {
         /// The head that was applied; no other head is merged.
@@ -91,6 +98,31 @@ pub enum OverwriteScope {
     Any,
     /// Those about no other projects than its own.
     SameProjects,
+}
+
+/// Changes of an issue about drift. Texts include their markers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IssueChange {
+    /// Open it, or take over the open one of the server's account about the same project and branch.
+    Open {
+        /// Its title.
+        title: String,
+        /// Full text.
+        body: String,
+        /// Names of its labels.
+        labels: Vec<String>,
+    },
+    /// Replace its text.
+    Update {
+        /// Full text.
+        body: String,
+    },
+    /// Post a comment and close it. Nothing is done if a person has closed it.
+    Close {
+        /// Full text of the comment.
+        comment: String,
+    },
 }
 
 /// A commit status.

@@ -5,7 +5,7 @@ use super::automerge::Automerge;
 pub use super::cause::Cause;
 use super::command::{CommandName, Trigger};
 use super::drift::DRIFT_JOB;
-pub use super::effect::{CommitStatus, Effect, NewEffect, OverwriteScope, PendingEffect, StatusState};
+pub use super::effect::{CommitStatus, Effect, IssueChange, NewEffect, OverwriteScope, PendingEffect, StatusState};
 use super::outcome::{PlanSummary, RunEnd};
 use super::ownership::PlanInputs;
 use super::plan_digest::ChangesDigest;

@@ -67,6 +67,24 @@ pub(super) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, l
     with_rows(&mut marker, key, rows, limit.min(MAX_MARKER))
 }
 
+/// Returns the marker of the issue about a project on a branch.
+pub(super) fn of_drift_issue(subject: &str) -> String {
+    let mut marker = JsonObject::default();
+    marker.put("v", json!(1));
+    marker.put("drift_issue", json!(subject));
+    comment(&marker)
+}
+
+/// Returns the marker of the comment with which the server closes an issue. It is the first and only part of its reply.
+pub(super) fn of_closing(issue: &RunId) -> String {
+    let mut marker = JsonObject::default();
+    for (key, value) in [("v", json!(1)), ("run", json!(issue)), ("part", json!(1)), ("parts", json!(1))] {
+        marker.put(key, value);
+    }
+    marker.put("message", json!("drift_issue_closed"));
+    comment(&marker)
+}
+
 /// Returns all results of a reply as JSON objects, in the marker's format.
 pub fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
     match body {
@@ -271,6 +289,11 @@ fn kind(message: &Message) -> &'static str {
 /// Returns true if a comment's last line is the marker of this part of this run. Only valid for comments of our own account.
 pub fn is_of(body: &str, run: &RunId, part: u32) -> bool {
     parse(body).is_some_and(|marker| marker["run"] == run.as_str() && marker["part"] == part)
+}
+
+/// Returns true if the last line of an issue's text is the marker of this subject. Only valid for issues of our own account.
+pub fn is_of_drift(body: &str, subject: &str) -> bool {
+    parse(body).is_some_and(|marker| marker["drift_issue"] == subject)
 }
 
 /// Returns the unparsed marker line of a comment, if its last line is one.

@@ -362,3 +362,19 @@ pub(super) const FORMAT_13: &str = "
 DROP INDEX audit_request;
 DROP INDEX audit_result;
 ";
+
+/// Adds issues about drift. Earlier versions cannot read their effects.
+pub(super) const FORMAT_14: &str = "
+CREATE TABLE drift_issues (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  branch TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  record TEXT NOT NULL
+);
+CREATE INDEX drift_issues_project ON drift_issues (host, repo, branch, dir, workspace, name);
+";

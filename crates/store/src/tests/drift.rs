@@ -5,6 +5,8 @@ use super::*;
 use tidelock_core::domain::drift::{
     DriftBlock, DriftCheck, DriftCheckEnd, DriftFinding, DriftHold, DriftKind, ProjectDrift,
 };
+use tidelock_core::domain::drift_issue::{DriftIssue, IssuePlace, MissingIssues};
+use tidelock_core::domain::state::IssueChange;
 
 fn planned(change: u64) -> DriftFinding {
     DriftFinding::Planned(PlanSummary { change, no_changes: change == 0, ..PlanSummary::default() })
@@ -95,6 +97,7 @@ async fn a_scheduled_detection_ends_once_and_only_itself() {
             began: at(due),
             attempts: 1,
             end: None,
+            issues: MissingIssues::default(),
         };
         let end = |second| DriftCheckEnd { at: at(second), run: None, refused: None };
         let ended = || tx.drift_check(&repo("github.com", "infra")).unwrap().and_then(|check| check.end);
@@ -108,6 +111,45 @@ async fn a_scheduled_detection_ends_once_and_only_itself() {
         assert_eq!(ended(), Some(end(12)));
         tx.forget_drift_check(&repo("github.com", "infra"))?;
         assert!(tx.drift_checks()?.is_empty());
+        Ok(())
+    });
+    done.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_issue_is_known_by_its_project_until_it_is_closed() {
+    let (_dir, store) = open();
+    let done = store.write(|tx| {
+        let drift = found("net", planned(1));
+        let issue = DriftIssue::new("1".repeat(32).as_str().into(), &drift, "digest".into());
+        tx.change_drift_issue(&issue, IssueChange::Update { body: "text".into() })?;
+        assert!(tx.has_issue_effects(&issue)? && tx.issue_of_drift(&drift)?.is_none());
+        let pending = tx.pending_effects(None, 10)?;
+        assert!(pending[0].pull.is_branch());
+        tx.effect_done(pending[0].id, "done")?;
+        assert!(!tx.has_issue_effects(&issue)?);
+
+        tx.put_drift_check(&DriftCheck {
+            repo: drift.repo.clone(),
+            due: at(1),
+            began: at(1),
+            attempts: 1,
+            end: None,
+            issues: MissingIssues { waiting: 2, refused: Some("disabled".into()) },
+        })?;
+        let place = IssuePlace { number: 7, url: "https://h/7".into() };
+        tx.drift_issue_opened(&issue, place.clone())?;
+        let missing = tx.drift_check(&drift.repo)?.unwrap().issues;
+        assert_eq!(missing, MissingIssues { waiting: 2, refused: None });
+        assert_eq!(tx.issue_of_drift(&drift)?, Some(place.clone()));
+        let other = ProjectDrift { branch: "other".into(), ..drift.clone() };
+        assert_eq!(tx.issue_of_drift(&other)?, None);
+
+        let known = tx.drift_issue(&issue.id)?.unwrap();
+        tx.put_drift_issue(&DriftIssue { closing: true, ..known })?;
+        assert_eq!(tx.issue_of_drift(&drift)?, None);
+        tx.forget_drift_issue(&issue.id)?;
+        assert!(tx.drift_issues_in(&drift.repo)?.is_empty() && tx.drift_issues()?.is_empty());
         Ok(())
     });
     done.await.unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use tidelock_core::domain::drift::{DriftBlock, DriftCheck, DriftCheckEnd, DriftFinding, DriftHold, ProjectDrift};
+use tidelock_core::domain::drift_issue::MissingIssues;
 use tidelock_core::domain::ownership::{OwnerState, ProjectOwner};
 use tidelock_core::domain::waiting::{WaitCause, WaitingPull};
 
@@ -87,7 +88,14 @@ async fn locks_owners_plans_and_the_stop_of_applies_are_counted() {
         for (name, ended) in [("infra", Some(900)), ("app", Some(300)), ("new", None)] {
             let end = ended.map(|ended| DriftCheckEnd { at: at(ended), run: None, refused: None });
             let repo = repo("github.com", name);
-            tx.put_drift_check(&DriftCheck { repo, due: at(100), began: at(200), attempts: 1, end })?;
+            tx.put_drift_check(&DriftCheck {
+                repo,
+                due: at(100),
+                began: at(200),
+                attempts: 1,
+                end,
+                issues: MissingIssues::default(),
+            })?;
         }
         tx.set_apply_lock(Some(&ApplyLock { user: "carol".into(), reason: String::new(), since: at(950) }))
     });

@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::global::GlobalConfig;
 use crate::domain::drift::DriftCheckEnd;
+use crate::domain::drift_issue::MissingIssues;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
@@ -27,7 +28,7 @@ fn at(text: &str) -> Timestamp {
 
 fn check(due: &str, attempts: u32, ended: bool) -> DriftCheck {
     let end = ended.then(|| DriftCheckEnd { at: at(due), run: None, refused: None });
-    DriftCheck { repo: repo("infra"), due: at(due), began: at(due), attempts, end }
+    DriftCheck { repo: repo("infra"), due: at(due), began: at(due), attempts, end, issues: MissingIssues::default() }
 }
 
 /// Returns the scheduled times after a time.
@@ -90,7 +91,7 @@ fn what_is_no_schedule_is_refused_with_its_place() {
     assert_snapshot!(error("{schedule: 0 3 * * *, branch: 'a b'}"), @r#"repos.yaml:3:40: drift.branch: "a b": it is not the name of a branch"#);
     assert_snapshot!(error("{schedule: 0 3 * * *, projects: []}"), @"repos.yaml:3:42: drift.projects: it names no project; write names, or globs of directories such as `prod/**`, or drop `projects` for all of them");
     assert_snapshot!(error("{schedule: 0 3 * * *, projects: ['../net']}"), @"repos.yaml:3:42: drift.projects: `../net` must be relative to the repository's root, without a leading slash and `..`");
-    assert_snapshot!(error("{schedule: 0 3 * * *, every: 6h}"), @"repos.yaml:3:32: unknown key `every`; known here: schedule, timezone, projects, window, notify, branch");
+    assert_snapshot!(error("{schedule: 0 3 * * *, every: 6h}"), @"repos.yaml:3:32: unknown key `every`; known here: schedule, timezone, projects, window, notify, branch, issue, issue_labels");
     for fits in ["*/10 * * * *", "0,10,20 * * * *", "0 3,15 * * mon-fri", "0 0 29 2 *", "0 3 L * *", "0 3 * * MON#1"] {
         schedule(&format!("{{schedule: '{fits}'}}"));
     }
@@ -196,4 +197,16 @@ proptest! {
         prop_assert_eq!(schedule.due(&repo, None, next - SignedDuration::from_secs(1)), Some(latest));
         prop_assert_eq!(schedule.due(&repo, None, next), Some(next - late));
     }
+}
+
+#[test]
+fn issues_are_kept_only_if_they_are_asked_for() {
+    let rule = |more: &str| schedule(&format!("{{schedule: 0 3 * * *{more}}}")).issue.map(|rule| rule.labels);
+    assert_eq!((rule(""), rule(", issue: false"), rule(", issue: true")), (None, None, Some(Vec::new())));
+    assert_eq!(rule(", issue: true, issue_labels: [drift, ops]"), Some(vec!["drift".to_owned(), "ops".to_owned()]));
+    let wrong = |more: &str| error(&format!("{{schedule: 0 3 * * *, {more}}}"));
+    assert_snapshot!(wrong("issue_labels: drift"), @"repos.yaml:3:46: drift.issue_labels: there are no issues without `issue: true`");
+    assert_snapshot!(wrong("issue: true, issue_labels: 'a,b'"), @r#"repos.yaml:3:59: drift.issue_labels: "a,b": a label has 1 to 50 characters, and none of them is a comma"#);
+    assert_snapshot!(wrong("issue: true, issue_labels: []"), @"repos.yaml:3:59: drift.issue_labels: write 1 to 5 labels, or drop the key");
+    assert!(wrong("issue: often").contains("repos.yaml:3"));
 }

@@ -33,7 +33,7 @@ pub(super) async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
     store.close().await.unwrap();
     // Convert to the first format, which had no kept files.
     let connection = schema::open_raw(&dir.path().join(DATABASE)).unwrap();
-    let later = "DROP TABLE kept_files; DROP TABLE repos; DROP TABLE schedules; DROP TABLE claims; DROP TABLE notifications; DROP TABLE freezes; DROP TABLE policy_checks; DROP TABLE owners; DROP TABLE changed_projects; DROP TABLE waiters; DROP TABLE seen_plans; DROP TABLE drift; DROP TABLE remediations; DROP TABLE drift_checks; DROP TABLE replans; DROP TABLE refused_projects; DROP INDEX plans_project; DROP INDEX plans_strict; DROP INDEX runs_pull; DROP INDEX jobs_run; DROP INDEX jobs_untold; DROP INDEX effects_told; DROP INDEX jobs_lost; DROP INDEX plans_tree; DROP INDEX runs_history; DROP INDEX jobs_projects; DROP INDEX audit_who; DROP INDEX audit_act; DROP INDEX audit_pull; DROP INDEX audit_project; DROP INDEX audit_repo; DROP INDEX pulls_open; DROP INDEX jobs_states; DROP INDEX runs_people;";
+    let later = "DROP TABLE kept_files; DROP TABLE repos; DROP TABLE schedules; DROP TABLE claims; DROP TABLE notifications; DROP TABLE freezes; DROP TABLE policy_checks; DROP TABLE owners; DROP TABLE changed_projects; DROP TABLE waiters; DROP TABLE seen_plans; DROP TABLE drift; DROP TABLE remediations; DROP TABLE drift_checks; DROP TABLE drift_issues; DROP TABLE replans; DROP TABLE refused_projects; DROP INDEX plans_project; DROP INDEX plans_strict; DROP INDEX runs_pull; DROP INDEX jobs_run; DROP INDEX jobs_untold; DROP INDEX effects_told; DROP INDEX jobs_lost; DROP INDEX plans_tree; DROP INDEX runs_history; DROP INDEX jobs_projects; DROP INDEX audit_who; DROP INDEX audit_act; DROP INDEX audit_pull; DROP INDEX audit_project; DROP INDEX audit_repo; DROP INDEX pulls_open; DROP INDEX jobs_states; DROP INDEX runs_people;";
     connection.execute_batch(&format!("{later} PRAGMA user_version = 1")).unwrap();
     (Arc::new(dir), good)
 }
@@ -177,7 +177,7 @@ async fn a_newer_format_in_the_vault_is_refused_with_what_to_do_and_the_disk_lef
     let (dir, _) = old_disk().await;
     let before = digest(&dir.path().join(DATABASE)).unwrap();
     let error = Store::restore(dir.path(), &chain).await.unwrap_err();
-    insta::assert_snapshot!(format!("{error:#}"), @"the state in the vault is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 13. Run that newer version again, or go back to a state from before it: `tidelock vault ls` lists the states, `tidelock vault export DIR --at SEQ` writes one");
+    insta::assert_snapshot!(format!("{error:#}"), @"the state in the vault is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 14. Run that newer version again, or go back to a state from before it: `tidelock vault ls` lists the states, `tidelock vault export DIR --at SEQ` writes one");
     assert_eq!(digest(&dir.path().join(DATABASE)).unwrap(), before);
 }
 

@@ -1,0 +1,99 @@
+//! Issues about the drift of projects, which the server keeps on hosts.
+
+use super::locks::name_of;
+use super::{Tx, View, json};
+use anyhow::Result;
+use rusqlite::params;
+use tidelock_core::domain::drift::{DriftCheck, ProjectDrift};
+use tidelock_core::domain::drift_issue::{DriftIssue, IssuePlace, MissingIssues};
+use tidelock_core::domain::state::{Effect, IssueChange, NewEffect};
+use tidelock_core::domain::{PullId, RepoId, RunId};
+
+impl View<'_> {
+    /// Returns the issues of all repositories.
+    pub fn drift_issues(&self) -> Result<Vec<DriftIssue>> {
+        self.records("SELECT record FROM drift_issues ORDER BY seq", [])
+    }
+
+    /// Returns the issues of a repository.
+    pub fn drift_issues_in(&self, repo: &RepoId) -> Result<Vec<DriftIssue>> {
+        self.records(
+            "SELECT record FROM drift_issues WHERE host = ?1 AND repo = ?2 ORDER BY seq",
+            [&repo.host, &repo.full_name()],
+        )
+    }
+
+    /// Returns an issue by its id.
+    pub fn drift_issue(&self, id: &RunId) -> Result<Option<DriftIssue>> {
+        self.record("SELECT record FROM drift_issues WHERE id = ?1", [id.as_str()])
+    }
+
+    /// Returns the place of the latest issue about the project and branch of a finding; absent if none is open there.
+    pub fn issue_of_drift(&self, found: &ProjectDrift) -> Result<Option<IssuePlace>> {
+        let (repo, project) = (&found.repo, &found.project);
+        let latest: Option<DriftIssue> = self.record(
+            "SELECT record FROM drift_issues
+             WHERE host = ?1 AND repo = ?2 AND branch = ?3 AND dir = ?4 AND workspace = ?5 AND name = ?6
+             ORDER BY seq DESC LIMIT 1",
+            params![repo.host, repo.full_name(), found.branch, project.dir, project.workspace, name_of(project)],
+        )?;
+        Ok(latest.filter(|issue| !issue.closing).and_then(|issue| issue.place))
+    }
+
+    /// Returns true if a change of this issue is pending. Without one, an issue that was never opened will not be.
+    pub fn has_issue_effects(&self, issue: &DriftIssue) -> Result<bool> {
+        let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND json_extract(record, '$.effect.id') = ?2";
+        let pull = PullId::of_branches(issue.repo.clone()).to_string();
+        Ok(self.connection.prepare_cached(sql)?.exists([pull.as_str(), issue.id.as_str()])?)
+    }
+}
+
+impl Tx<'_> {
+    /// Records an issue, and a change of it for the outbox.
+    pub fn change_drift_issue(&self, issue: &DriftIssue, change: IssueChange) -> Result<()> {
+        self.put_drift_issue(issue)?;
+        let effect = Effect::Issue { id: issue.id.clone(), change };
+        self.enqueue(&NewEffect { pull: PullId::of_branches(issue.repo.clone()), effect }).map(drop)
+    }
+
+    /// Records an issue or its new state.
+    pub fn put_drift_issue(&self, issue: &DriftIssue) -> Result<()> {
+        let (repo, project) = (&issue.repo, &issue.project);
+        self.execute(
+            "INSERT INTO drift_issues (id, host, repo, branch, dir, workspace, name, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+            params![
+                issue.id.as_str(),
+                repo.host,
+                repo.full_name(),
+                issue.branch,
+                project.dir,
+                project.workspace,
+                name_of(project),
+                json(issue)?
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Records the place of an issue that was opened. The host accepts issues, so an earlier refusal is over.
+    pub fn drift_issue_opened(&self, issue: &DriftIssue, place: IssuePlace) -> Result<()> {
+        self.put_drift_issue(&DriftIssue { place: Some(place), ..issue.clone() })?;
+        self.change_missing_issues(&issue.repo, |missing| missing.refused = None)
+    }
+
+    /// Drops the record of an issue.
+    pub fn forget_drift_issue(&self, id: &RunId) -> Result<()> {
+        self.execute("DELETE FROM drift_issues WHERE id = ?1", [id.as_str()])?;
+        Ok(())
+    }
+
+    /// Changes what the last scheduled detection says of missing issues. No effect without one.
+    pub fn change_missing_issues(&self, repo: &RepoId, change: impl FnOnce(&mut MissingIssues)) -> Result<()> {
+        let Some(mut check) = self.drift_check(repo)? else { return Ok(()) };
+        let before: DriftCheck = check.clone();
+        change(&mut check.issues);
+        if check == before { Ok(()) } else { self.put_drift_check(&check) }
+    }
+}
