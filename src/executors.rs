@@ -15,7 +15,7 @@ mod tests;
 mod transfer;
 
 pub(crate) use cloud_run::CloudRunSettings;
-pub(crate) use follow::{Beginning, FollowRequest, Followed};
+pub(crate) use follow::{Beginning, FollowRequest, Followed, FollowedLine, FollowedLines};
 pub(crate) use here::{UnpackedTree, make_place_of_trees};
 pub(crate) use kubernetes::{JobTemplate, KubernetesEngine, KubernetesSettings};
 pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
@@ -24,7 +24,6 @@ pub(crate) use transfer::{
 };
 
 use crate::domain::state::RemoteJob;
-use crate::process::LineSink;
 use crate::vault::VaultError;
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Clock;
@@ -235,7 +234,7 @@ impl Executors {
     pub(crate) async fn follow(
         &self,
         objects: &JobObjects,
-        log: LineSink<'_>,
+        log: FollowedLines<'_>,
         asked: &FollowRequest,
         grace: Duration,
         beginning: Beginning,

@@ -2,6 +2,7 @@
 
 mod remote;
 mod run;
+mod sent_lines;
 
 pub(super) use remote::{ExecutorSlot, JobLeft, enter, executor, follow, is_left};
 pub(super) use run::{APPLY_GRACE, JobTask, confinement_hint};
@@ -17,6 +18,7 @@ use super::recorder;
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::drift::DRIFT_JOB;
+use crate::domain::job_times::JobTimes;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, PlanTree, StateLockTrace};
 use crate::domain::{CommitSha, Distribution, JobId, PlanId, ProjectId};
@@ -33,7 +35,9 @@ use crate::terraform::install::{Tool, ToolRequest};
 use crate::terraform::summary::plan_summary;
 use anyhow::Result;
 use jiff::Timestamp;
+use sent_lines::SentLines;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
@@ -58,6 +62,10 @@ pub(super) struct JobRun<'a> {
     /// True if a process of it ended by SIGKILL or was left running.
     killed: bool,
     began: Instant,
+    /// The lines of its steps in the log.
+    sent: Mutex<SentLines>,
+    /// Times of its steps, after they have run.
+    times: JobTimes,
     tool: Option<String>,
     silenced: bool,
     /// The packed tree of a plan that is made on an executor.
@@ -88,8 +96,22 @@ impl<'a> JobRun<'a> {
             Ok(changed) => {
                 let silenced = config.silence_pr_comments.contains(&work.command.name);
                 let (tool, plan_tree, _slot) = (None, None, slot.map(|slot| slot.permit));
-                let began = Instant::now();
-                Ok((JobRun { ctx, work, record, log, killed: false, began, tool, silenced, plan_tree, _slot }, changed))
+                let (began, sent, times) = (Instant::now(), Mutex::default(), JobTimes::default());
+                let job = JobRun {
+                    ctx,
+                    work,
+                    record,
+                    log,
+                    killed: false,
+                    began,
+                    sent,
+                    times,
+                    tool,
+                    silenced,
+                    plan_tree,
+                    _slot,
+                };
+                Ok((job, changed))
             }
             Err(reason) => {
                 drop(log);
@@ -114,7 +136,8 @@ impl<'a> JobRun<'a> {
         let tool = Some(tool_title(*distribution, version, terragrunt.as_deref()));
         let plan_tree = Some(plan_tree(&spec.tree));
         let _slot = record.remote.as_ref().and_then(|remote| ctx.executors.free_slot(&remote.executor));
-        Ok(JobRun { ctx, work, record, log, killed: false, began, tool, silenced, plan_tree, _slot })
+        let (sent, times) = (Mutex::default(), JobTimes::default());
+        Ok(JobRun { ctx, work, record, log, killed: false, began, sent, times, tool, silenced, plan_tree, _slot })
     }
 
     /// Prepares the tree, directory and tool of a job that needs no plan. The job has the project's directory for itself until the guard is
@@ -234,7 +257,7 @@ impl<'a> JobRun<'a> {
         let may_lock = record.locks_state();
         record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.add(&record);
-        JobEnd::new(outcome, JobFacts { job: record, status, change }, self.log)
+        JobEnd::new(outcome, JobFacts { job: record, times: self.times, status, change }, self.log)
     }
 }
 

@@ -7,6 +7,7 @@ use super::parts;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::drift::{ProjectDrift, Remediation};
+use crate::domain::job_times::JobTimes;
 use crate::domain::notification::Notification;
 use crate::domain::outcome::JobOutcome;
 use crate::domain::ownership::InvalidationCause;
@@ -31,6 +32,8 @@ pub(super) struct JobEnd {
 pub(super) struct JobFacts {
     /// The job as it has ended.
     pub(super) job: Job,
+    /// Times of its steps.
+    pub(super) times: JobTimes,
     /// Status of the project at the job's commit.
     pub(super) status: Option<CommitStatus>,
     pub(super) change: JobChange,
@@ -113,8 +116,9 @@ impl JobEnd {
 impl JobFacts {
     /// Records the end of the job. `notices` enqueues what other pull requests are notified of.
     pub(super) fn record(&self, tx: &Tx<'_>, notices: &NoticeWriter) -> Result<()> {
-        let JobFacts { job, status, change } = self;
+        let JobFacts { job, times, status, change } = self;
         tx.put_job(job)?;
+        tx.put_job_times(&job.id, times)?;
         // Effects of the change may say more about the project, so they come after the status.
         tx.post(&job.pull, status.clone().map(|status| Effect::Status { commit: job.head.clone(), status }))?;
         match change {

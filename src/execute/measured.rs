@@ -7,17 +7,14 @@ use super::request_refused::RequestRefused;
 use super::status_update::StatusUpdate;
 use super::traced;
 use crate::domain::drift::{DRIFT_JOB, DriftDetection, DriftFinding, ProjectDrift};
+use crate::domain::job_times::StepTime;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::Run;
 use crate::domain::{JobId, RunId};
 use crate::meters::{EndedJob, EndedRun, RunPhase, WorkResult};
-use crate::runner::result::StepTime;
 use jiff::Timestamp;
 use std::time::Duration;
-
-/// Maximum number of steps of a job that are measured: a job at an executor may report any number.
-const MAX_STEPS: usize = 100;
 
 /// Counts a run of this process that has ended.
 pub(super) fn run_ended(ctx: &Context, work: &CommandRun, result: WorkResult) {
@@ -56,14 +53,11 @@ pub(super) fn phase(ctx: &Context, run: &RunId, phase: RunPhase, took: Duration)
     ctx.meters.phase(phase, took);
 }
 
-/// Measures the steps of a job that began this long ago: none took longer, whatever its executor reports.
-pub(super) fn steps(ctx: &Context, run: &RunId, job: &JobId, steps: &[StepTime], took: Duration) {
-    let most = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let steps = steps.iter().take(MAX_STEPS).map(|step| StepTime { millis: step.millis.min(most), ..*step });
-    let steps: Vec<StepTime> = steps.collect();
-    traced::steps(ctx, run, job, &steps);
-    for StepTime { kind, millis } in steps {
-        ctx.meters.phase(RunPhase::Step(kind.as_str()), Duration::from_millis(millis));
+/// Measures the steps of a job.
+pub(super) fn steps(ctx: &Context, run: &RunId, job: &JobId, steps: &[StepTime]) {
+    traced::steps(ctx, run, job, steps);
+    for StepTime { kind, millis, .. } in steps {
+        ctx.meters.phase(RunPhase::Step(kind.as_str()), Duration::from_millis(*millis));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Spans of the work on a run: its delivery, the command, jobs, and their phases.
 
 use super::context::Context;
+use crate::domain::job_times::StepTime;
 use crate::domain::outcome::JobOutcome;
 use crate::domain::state::Run;
 use crate::domain::{JobId, RunId};
 use crate::meters::{WorkResult, word};
-use crate::runner::result::StepTime;
 use crate::traces::{self, SpanKey, WorkSpan};
 use jiff::Timestamp;
 use std::time::Duration;
@@ -91,7 +91,7 @@ pub(super) fn phase(ctx: &Context, run: &RunId, name: &'static str, took: Durati
 /// Adds the spans of the steps of a job, the last of which ends now. Only their times are known, so they follow each other without a gap.
 pub(super) fn steps(ctx: &Context, run: &RunId, job: &JobId, steps: &[StepTime]) {
     let mut ended = Timestamp::now();
-    for StepTime { kind, millis } in steps.iter().rev() {
+    for StepTime { kind, millis, .. } in steps.iter().rev() {
         let began = before(ended, Duration::from_millis(*millis));
         ctx.traces.add(|| leaf(run, SpanKey::Job(job), kind.as_str(), began, ended));
         ended = began;

@@ -1,7 +1,6 @@
 //! Follows one remote job to its end, from its start or from where an earlier leader left it.
 
 use super::engine::{Engine, EngineJob, EngineState, NotStarted};
-use crate::process::LineSink;
 use crate::vault::VaultError;
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
 use backon::{BackoffBuilder as _, ExponentialBackoff};
@@ -99,6 +98,18 @@ pub(crate) enum Beginning {
     Earlier,
 }
 
+/// A line for the log of a job that is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FollowedLine<'a> {
+    /// The job has sent it.
+    Sent(&'a str),
+    /// This server notes it.
+    Note(&'a str),
+}
+
+/// Called with each line as it comes.
+pub(crate) type FollowedLines<'a> = &'a (dyn Fn(FollowedLine<'_>) + Send + Sync);
+
 /// A job that is followed.
 pub(crate) struct JobFollower<'a> {
     pub(crate) objects: &'a JobObjects,
@@ -106,7 +117,7 @@ pub(crate) struct JobFollower<'a> {
     /// Random value of this leader.
     pub(crate) leader: &'a str,
     /// Gets the lines of its log.
-    pub(crate) log: LineSink<'a>,
+    pub(crate) log: FollowedLines<'a>,
     pub(crate) asked: &'a FollowRequest,
     /// Time between SIGINT and SIGKILL for its steps.
     pub(crate) grace: Duration,
@@ -269,7 +280,7 @@ impl JobFollower<'_> {
     /// Writes a line to the log, unless it was the last one of these.
     fn say(&self, progress: &mut FollowProgress, said: String) {
         if progress.said.as_ref() != Some(&said) {
-            (self.log)(&format!("[tidelock: {said}]"));
+            (self.log)(FollowedLine::Note(&format!("[tidelock: {said}]")));
             progress.said = Some(said);
         }
     }
@@ -320,7 +331,7 @@ impl JobFollower<'_> {
             Ok(what) => {
                 progress.refused = None;
                 if let Some(what) = what {
-                    (self.log)(&format!("[tidelock: the job was started as {what}]"));
+                    (self.log)(FollowedLine::Note(&format!("[tidelock: the job was started as {what}]")));
                 }
                 Ok(None)
             }
@@ -369,7 +380,7 @@ impl JobFollower<'_> {
             };
             progress.piece = progress.piece.saturating_add(1);
             (progress.alive, progress.pause) = (Instant::now(), PAUSES.0);
-            String::from_utf8_lossy(&piece).lines().for_each(|line| (self.log)(line));
+            String::from_utf8_lossy(&piece).lines().for_each(|line| (self.log)(FollowedLine::Sent(line)));
         }
         Ok(())
     }

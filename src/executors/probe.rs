@@ -3,7 +3,7 @@
 
 use super::spec::RemoteResult;
 use super::transfer::mask;
-use super::{Beginning, Executors, FollowRequest, Followed, random_key};
+use super::{Beginning, Executors, FollowRequest, Followed, FollowedLine, random_key};
 use crate::domain::state::RemoteJob;
 use crate::process::Redactor;
 use anyhow::{Context as _, Result, bail};
@@ -93,7 +93,10 @@ impl Executors {
         let spec = ProbeSpec { version: env!("CARGO_PKG_VERSION").to_owned(), probe: BucketRight::ALL.to_vec() };
         objects.put_spec(&spec).await?;
         let last = Mutex::new(String::new());
-        let log = |line: &str| line.clone_into(&mut last.lock().unwrap_or_else(PoisonError::into_inner));
+        let log = |line: FollowedLine<'_>| {
+            let (FollowedLine::Sent(line) | FollowedLine::Note(line)) = line;
+            line.clone_into(&mut last.lock().unwrap_or_else(PoisonError::into_inner));
+        };
         let (asked, began) = (FollowRequest::default(), Instant::now());
         let followed = {
             let mut following = std::pin::pin!(self.follow(&objects, &log, &asked, Duration::ZERO, Beginning::Own));

@@ -144,7 +144,10 @@ async fn told_to(asked: FollowRequest, state: EngineState, knows_all: bool, clai
         objects.claim("attempt").await.unwrap();
     }
     let log = Mutex::new(Vec::new());
-    let line = |line: &str| log.lock().unwrap().push(line.to_owned());
+    let line = |line: FollowedLine<'_>| {
+        let (FollowedLine::Sent(line) | FollowedLine::Note(line)) = line;
+        log.lock().unwrap().push(line.to_owned());
+    };
     let followed = executors.follow(&objects, &line, &asked, Duration::ZERO, Beginning::Earlier).await;
     let starts = starts.lock().unwrap().clone();
     Told { followed, log: log.into_inner().unwrap(), starts }

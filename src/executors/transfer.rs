@@ -279,6 +279,7 @@ fn ended_without_result(spec: &JobSpec, problem: StepProblem) -> Ran {
         log_lines: 0,
         policies: None,
         steps: Vec::new(),
+        marks: Vec::new(),
     }
 }
 

@@ -16,6 +16,7 @@ mod effect;
 mod follow_up;
 pub mod freeze;
 mod ids;
+pub mod job_times;
 pub mod language;
 pub mod notification;
 pub mod outcome;

@@ -24,6 +24,7 @@ mod files;
 mod freezes;
 mod history;
 mod job_objects;
+mod job_times;
 mod listing;
 mod locks;
 pub mod logs;

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidelock_core::domain::JobId;
 use tidelock_core::domain::state::Job;
@@ -40,6 +41,8 @@ struct Live {
     file: File,
     /// Number of written bytes. The channel closes when the log ends.
     length: watch::Sender<u64>,
+    /// Number of written lines.
+    lines: u64,
     full: bool,
 }
 
@@ -48,6 +51,13 @@ pub struct LogWriter {
     job: JobId,
     log: Arc<Mutex<Live>>,
     logs: Logs,
+}
+
+/// The text of a log at one moment, for threads that may block.
+pub struct LogText {
+    file: Arc<File>,
+    /// Number of its bytes.
+    length: u64,
 }
 
 /// Reads a log and follows it while it grows.
@@ -63,7 +73,7 @@ pub struct LogReader {
 
 impl Logs {
     /// Returns access to the logs below this data directory.
-    pub fn new(data_dir: &std::path::Path) -> Logs {
+    pub fn new(data_dir: &Path) -> Logs {
         Logs { dir: data_dir.join("logs"), live: Arc::default() }
     }
 
@@ -81,7 +91,8 @@ impl Logs {
         let file = (OpenOptions::new().append(true).create(true).mode(0o600).open(&path))
             .with_context(|| format!("cannot write the log {}", path.display()))?;
         let length = file.metadata()?.len();
-        let log = Arc::new(Mutex::new(Live { file, length: watch::Sender::new(length), full: false }));
+        let lines = if length == 0 { 0 } else { count_lines(&path)? };
+        let log = Arc::new(Mutex::new(Live { file, length: watch::Sender::new(length), lines, full: false }));
         place.insert(log.clone());
         Ok(LogWriter { job: job.clone(), log, logs: self.clone() })
     }
@@ -143,7 +154,13 @@ impl LogWriter {
     /// Appends a line, or several if the text has line breaks. At the size limit one notice is written and the rest is
     /// dropped.
     pub fn line(&self, line: &str) {
+        self.numbered_line(line);
+    }
+
+    /// Does the same, and returns the numbers of its lines in the log, from 1; `None` if the log is full.
+    pub fn numbered_line(&self, line: &str) -> Option<Range<u64>> {
         let mut log = lock(&self.log);
+        let first = log.lines + 1;
         for line in line.split('\n') {
             let mut rest = line;
             while rest.len() > LINE_LIMIT {
@@ -153,6 +170,12 @@ impl LogWriter {
             }
             log.add(rest);
         }
+        (!log.full).then_some(first..log.lines + 1)
+    }
+
+    /// Returns the number of lines of the log.
+    pub fn lines(&self) -> u64 {
+        lock(&self.log).lines
     }
 }
 
@@ -186,6 +209,7 @@ impl Live {
             self.full = true;
             return;
         }
+        self.lines += 1;
         self.length.send_modify(|length| *length += whole.len() as u64);
     }
 }
@@ -229,6 +253,20 @@ impl LogReader {
         Ok(text(&rest))
     }
 
+    /// Returns the whole text so far.
+    pub fn text(&mut self) -> LogText {
+        if let Some(growth) = &mut self.growth {
+            self.length = *growth.borrow_and_update();
+        }
+        LogText { file: self.file.clone(), length: self.length }
+    }
+
+    /// Returns a reader that ends where the log ends now.
+    pub fn until_now(mut self) -> LogReader {
+        let LogText { length, .. } = self.text();
+        LogReader { length, growth: None, ..self }
+    }
+
     /// Reads the bytes of the file from the reader's position up to `end`.
     async fn piece(&self, end: u64) -> Result<Vec<u8>> {
         let (file, from) = (self.file.clone(), self.taken);
@@ -250,9 +288,46 @@ impl LogReader {
     }
 }
 
+impl LogText {
+    /// Calls `each` for every line, without its line feed. Holds one line at a time.
+    pub fn each_line(&self, each: &mut dyn FnMut(&str)) -> Result<()> {
+        let cursor = LogCursor { file: &self.file, at: 0 };
+        let mut reader = BufReader::with_capacity(PIECE as usize, cursor.take(self.length));
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).context("cannot read a log")? > 0 {
+            each(&String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line)));
+            line.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A place in the file of a log, which others read too.
+struct LogCursor<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for LogCursor<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
 /// Converts bytes of a log to text. The server writes whole characters; a file changed by others may contain invalid ones.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns the number of lines of a log that an earlier process has written.
+fn count_lines(path: &Path) -> Result<u64> {
+    let (mut log, mut lines) = (BufReader::new(File::open(path)?), 0);
+    while log.skip_until(b'\n')? > 0 {
+        lines += 1;
+    }
+    Ok(lines)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

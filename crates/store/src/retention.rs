@@ -124,6 +124,7 @@ impl Tx<'_> {
         let mut errored = Vec::new();
         for id in &ids {
             self.drop_log(id)?;
+            self.execute("DELETE FROM job_times WHERE job = ?1", [id.as_str()])?;
             if self.kept_file(&errored_path(id))?.is_some() {
                 self.drop_file(&errored_path(id))?;
                 errored.push(id.clone());

@@ -12,9 +12,10 @@ use crate::config::ProjectConfig;
 use crate::config::executors::ExecutorName;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::state::{PlanRecord, RemoteJob};
-use crate::executors::{self, Beginning, FollowRequest, Followed, PackProblem, plan_tree, random_key};
+use crate::executors::{
+    self, Beginning, FollowRequest, Followed, FollowedLine, FollowedLines, PackProblem, plan_tree, random_key,
+};
 use crate::meters::RunPhase;
-use crate::process::LineSink;
 use crate::runner::result::{Ending, Ran, StepProblem};
 use crate::runner::spec::{JobSpec, PlanUse};
 use crate::vault::jobs::JobObjects;
@@ -158,7 +159,10 @@ impl JobRun<'_> {
     ) -> Result<Ran> {
         let (ctx, work, executor) = (self.ctx, self.work, objects.prefix().executor());
         let started = tokio::time::Instant::now();
-        let log = |line: &str| self.log.line(&ctx.redactor.redact(line));
+        let log = |line: FollowedLine<'_>| match line {
+            FollowedLine::Sent(line) => self.output(&ctx.redactor.redact(line)),
+            FollowedLine::Note(line) => self.log.line(&ctx.redactor.redact(line)),
+        };
         let followed = tokio::select! {
             followed = follow(ctx, work, objects, &log, spec.limits.grace, beginning) => followed,
             never = self.note_long_apply(started) => match never {},
@@ -214,7 +218,7 @@ pub(in super::super) async fn follow(
     ctx: &Context,
     work: &CommandRun,
     objects: &JobObjects,
-    log: LineSink<'_>,
+    log: FollowedLines<'_>,
     grace: Duration,
     beginning: Beginning,
 ) -> Followed {

@@ -12,6 +12,7 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::PlanId;
 use crate::domain::command::CommandName;
+use crate::domain::job_times::JobTimes;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::state::PlanRecord;
 use crate::locks::ConsumedPlan;
@@ -23,6 +24,7 @@ use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanReference, PlanUse, P
 use crate::wording::duration;
 use anyhow::Result;
 use std::convert::Infallible;
+use std::sync::PoisonError;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -101,7 +103,7 @@ impl JobRun<'_> {
         if let Some(remote) = self.record.remote.clone() {
             return self.run_remote(&remote, &spec, ready, read).await;
         }
-        let (log, kill) = (|line: &str| self.log.line(line), CancellationToken::new());
+        let (log, kill) = (|line: &str| self.output(line), CancellationToken::new());
         let io = Io { log: &log, stop: &work.cancel.token, kill: &kill };
         let started = tokio::time::Instant::now();
         let ran = tokio::select! {
@@ -113,9 +115,18 @@ impl JobRun<'_> {
         Ok(ran)
     }
 
+    /// Adds a line of its steps to the log.
+    pub(super) fn output(&self, line: &str) {
+        let numbers = self.log.numbered_line(line);
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).add(numbers);
+    }
+
     /// Notes the times of its steps, and the traces of Terraform's lock on the state.
     pub(super) fn notes(&mut self, ran: &Ran) {
-        measured::steps(self.ctx, &self.work.run.id, &self.record.id, &ran.steps, self.began.elapsed());
+        let took = u64::try_from(measured::since(self.record.started).as_millis()).unwrap_or(u64::MAX);
+        let sent = self.sent.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.times = JobTimes::checked(&ran.steps, &ran.marks, took, self.log.lines(), |line| sent.number_in_log(line));
+        measured::steps(self.ctx, &self.work.run.id, &self.record.id, &self.times.steps);
         self.killed |= ran.state_lock.killed;
         self.record.state_lock.machine = Some(ran.state_lock.machine.clone());
         self.record.state_lock.met.clone_from(&ran.state_lock.met);

@@ -235,6 +235,7 @@ impl<'a> Work<'a> {
             log_lines: 0,
             policies: None,
             steps: Vec::new(),
+            marks: Vec::new(),
         };
         RemoteEnd { ran, plan: None, left: None, errored: None }
     }

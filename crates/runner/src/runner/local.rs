@@ -23,6 +23,7 @@ mod steps;
 mod terragrunt;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod ways_out;
 
 pub use artifacts::{PlanGone, archive_path, missing_preparation, plan_path, write_private};
@@ -32,7 +33,7 @@ pub use modules::{ModuleOrigin, ModuleOrigins};
 pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
 pub use separation::{Separation, SeparationSettings, Surroundings, folder_of_runs};
 
-use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem, StepTime};
+use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
 use crate::checkout::folder::Folder;
 use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
@@ -44,10 +45,12 @@ use changes::PlanChanges;
 use secrecy::SecretString;
 use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidelock_core::domain::ProjectId;
 use tidelock_core::domain::command::CommandName;
+use tidelock_core::domain::job_times::JobTimes;
+use timeline::Timeline;
 use tokio_util::sync::CancellationToken;
 
 /// Runs jobs on this machine.
@@ -151,16 +154,16 @@ impl Local {
     /// Runs the steps of a job at its place. The caller holds the lock of the project's directory ([`DirectoryLocks::lock`]). `turn` is
     /// dropped when the last step has ended, before files are kept.
     pub async fn run<T: Send>(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, turn: T) -> Ran {
-        let (killed, log_lines, times) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
+        let (killed, timeline) = (AtomicBool::new(false), Timeline::new(spec.started));
         let counting = |line: &str| {
-            log_lines.fetch_add(1, Ordering::Relaxed);
+            timeline.line();
             (io.log)(line);
         };
         let io = Io { log: &counting, ..*io };
         if matches!(spec.plan, PlanUse::Make { .. }) {
             self.remove_plan_file(place).await;
         }
-        let ran = self.steps(spec, place, &io, (&killed, &times)).await;
+        let ran = self.steps(spec, place, &io, (&killed, &timeline)).await;
         drop(turn);
         let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
@@ -186,9 +189,9 @@ impl Local {
             killed: killed.load(Ordering::Relaxed),
             met: if is_broken { find_lock(&output) } else { None },
         };
-        let log_lines = log_lines.load(Ordering::Relaxed);
-        let steps = times.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies, steps }
+        let (log_lines, JobTimes { steps, marks }) = timeline.into_times();
+        let job = spec.job.clone();
+        Ran { job, ending, output, plan, errored_state, state_lock, log_lines, policies, steps, marks }
     }
 
     /// Runs the steps. Sets `killed` if a process of them was killed, and adds to their times.
@@ -197,7 +200,7 @@ impl Local {
         spec: &JobSpec,
         place: &Place,
         io: &Io<'_>,
-        (killed, times): (&AtomicBool, &Mutex<Vec<StepTime>>),
+        (killed, timeline): (&AtomicBool, &Timeline),
     ) -> Result<StepsRan, Broken> {
         // Steps of other projects may have run in the tree since the job was prepared.
         if place.in_dir(|_| Ok(())).await.is_err() {
@@ -215,7 +218,7 @@ impl Local {
         })?;
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
         let (plan, folder) = (plan.as_ref(), folder.as_ref());
-        let job = StageJob { local: self, spec, place, io, killed, times, copies: &copies, plan, folder };
+        let job = StageJob { local: self, spec, place, io, killed, timeline, copies: &copies, plan, folder };
         let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidelock_core::config::workflow::{EnvValue, Step};
 use tidelock_core::domain::JobId;
+use tidelock_core::domain::job_times::{StepKind, StepTime, TimeMark};
 use tidelock_core::domain::plan_digest::ChangesDigest;
 use tidelock_core::domain::state::{LeftFiles, StateLock};
 
@@ -26,65 +27,27 @@ pub struct Ran {
     /// Results of a policy check.
     #[serde(default)]
     pub policies: Option<PoliciesRan>,
-    /// Time of each step that began, in order.
+    /// Time of each step that began, in order. Lines are counted as in [`Ran::log_lines`].
     #[serde(default)]
     pub steps: Vec<StepTime>,
+    /// Times of lines of long steps.
+    #[serde(default)]
+    pub marks: Vec<TimeMark>,
 }
 
-/// Time of one step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepTime {
-    /// The step.
-    pub kind: StepKind,
-    /// Its time, in milliseconds.
-    pub millis: u64,
-}
-
-/// Kinds of steps whose time is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are those of steps in workflows")]
-pub enum StepKind {
-    Init,
-    Plan,
-    Apply,
-    Show,
-    Import,
-    StateRm,
-    PolicyCheck,
-    /// Steps `run`, `env` and `multienv`, which run commands of the user.
-    Run,
-}
-
-impl StepKind {
-    /// Returns the kind of a step; absent if it runs nothing.
-    pub fn of(step: &Step) -> Option<StepKind> {
-        Some(match step {
-            Step::Init { .. } => StepKind::Init,
-            Step::Plan { .. } => StepKind::Plan,
-            Step::Apply { .. } => StepKind::Apply,
-            Step::Show { .. } => StepKind::Show,
-            Step::Import { .. } => StepKind::Import,
-            Step::StateRm { .. } => StepKind::StateRm,
-            Step::PolicyCheck { .. } => StepKind::PolicyCheck,
-            Step::Env { value: EnvValue::Value(_), .. } => return None,
-            Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. } => StepKind::Run,
-        })
-    }
-
-    /// Returns the name in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            StepKind::Init => "init",
-            StepKind::Plan => "plan",
-            StepKind::Apply => "apply",
-            StepKind::Show => "show",
-            StepKind::Import => "import",
-            StepKind::StateRm => "state_rm",
-            StepKind::PolicyCheck => "policy_check",
-            StepKind::Run => "run",
-        }
-    }
+/// Returns the kind of a step whose time is measured; absent if it runs nothing.
+pub fn kind_of_step(step: &Step) -> Option<StepKind> {
+    Some(match step {
+        Step::Init { .. } => StepKind::Init,
+        Step::Plan { .. } => StepKind::Plan,
+        Step::Apply { .. } => StepKind::Apply,
+        Step::Show { .. } => StepKind::Show,
+        Step::Import { .. } => StepKind::Import,
+        Step::StateRm { .. } => StepKind::StateRm,
+        Step::PolicyCheck { .. } => StepKind::PolicyCheck,
+        Step::Env { value: EnvValue::Value(_), .. } => return None,
+        Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. } => StepKind::Run,
+    })
 }
 
 /// Results of a policy check.

@@ -191,3 +191,33 @@ async fn a_reader_never_takes_a_log_for_ended_that_has_just_begun() {
         }
     }
 }
+
+#[tokio::test]
+async fn lines_have_the_same_numbers_for_the_writer_and_for_all_readers() {
+    let (dir, logs) = logs();
+    let writer = logs.create(&JOB.into()).unwrap();
+    let long = "x".repeat(2 * LINE_LIMIT + 1);
+    let numbers = ["one", "", long.as_str(), "two\nthree", "four"].map(|line| writer.numbered_line(line));
+    assert_eq!((numbers, writer.lines()), ([1..2, 2..3, 3..6, 6..8, 8..9].map(Some), 8));
+    let mut reader = logs.read(&JOB.into()).await.unwrap().unwrap();
+    let text = reader.text();
+    writer.line("five");
+    drop(writer);
+    let mut lines = Vec::new();
+    text.each_line(&mut |line| lines.push(line.to_owned())).unwrap();
+    assert_eq!((lines.len(), lines[0].as_str(), lines[1].as_str(), lines[7].as_str()), (8, "one", "", "four"));
+    assert_eq!(rest_of(logs.read(&JOB.into()).await.unwrap().unwrap().until_now()).await.len(), 9);
+    // The next process goes on.
+    let writer = Logs::new(dir.path()).create(&JOB.into()).unwrap();
+    assert_eq!(writer.numbered_line("six"), Some(10..11));
+}
+
+#[tokio::test]
+async fn a_full_log_has_no_number_for_what_it_drops() {
+    let (_dir, logs) = logs();
+    let writer = logs.create(&JOB.into()).unwrap();
+    let line = "x".repeat(LINE_LIMIT - 1);
+    let kept = (1..).take_while(|number| writer.numbered_line(&line) == Some(*number..number + 1)).count() as u64;
+    assert_eq!((writer.lines(), writer.numbered_line("late")), (kept + 1, None));
+    assert_eq!(kept + 1, LOG_LIMIT / LINE_LIMIT as u64);
+}

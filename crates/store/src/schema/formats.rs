@@ -363,7 +363,7 @@ DROP INDEX audit_request;
 DROP INDEX audit_result;
 ";
 
-/// Adds issues about drift. Earlier versions cannot read their effects.
+/// Adds issues about drift, whose effects earlier versions cannot read, and the times of the steps of jobs.
 pub(super) const FORMAT_14: &str = "
 CREATE TABLE drift_issues (
   seq INTEGER PRIMARY KEY,
@@ -377,4 +377,9 @@ CREATE TABLE drift_issues (
   record TEXT NOT NULL
 );
 CREATE INDEX drift_issues_project ON drift_issues (host, repo, branch, dir, workspace, name);
+CREATE TABLE job_times (
+  seq INTEGER PRIMARY KEY,
+  job TEXT NOT NULL UNIQUE,
+  record TEXT NOT NULL
+);
 ";

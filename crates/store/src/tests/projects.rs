@@ -118,7 +118,7 @@ async fn a_run_is_found_by_what_it_refused_until_it_is_dropped() {
     store.write(look).await.unwrap();
 }
 
-fn count(view: &View<'_>, table: &str) -> i64 {
+pub(super) fn count(view: &View<'_>, table: &str) -> i64 {
     view.connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Lane;
 use crate::retention::Pruned;
+use tidelock_core::domain::job_times::{JobTimes, StepKind, StepTime, TimeMark};
 
 #[tokio::test]
 async fn a_delivery_is_accepted_once_also_when_it_is_done() {
@@ -301,8 +302,14 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             assert_eq!(tx.job(&done.as_str().into())?, None);
 
             tx.put_job(&job(&done, JobState::Succeeded))?;
+            let step = StepTime { kind: StepKind::Plan, millis: 5, began: 1, line: 2, lines: 3 };
+            let times = JobTimes { steps: vec![step], marks: vec![TimeMark { line: 3, millis: 4 }] };
+            tx.put_job_times(&done.as_str().into(), &times)?;
+            tx.put_job_times(&"running".into(), &JobTimes::default())?;
+            assert_eq!((tx.job_times(&done.as_str().into())?, projects::count(tx, "job_times")), (times, 1));
             assert_eq!(tx.prune(days(500))?, Pruned { jobs: vec![done.into()], errored: vec![], more: false });
             assert_eq!(tx.prune(days(500))?, Pruned::default());
+            assert_eq!(projects::count(tx, "job_times"), 0);
             assert_eq!(tx.unfinished_deliveries()?.len(), 1);
             assert_eq!(tx.pending_effects(None, 9)?.len(), 1);
             assert_eq!((tx.run(&"done".into())?, tx.run(&"running".into())?), (None, Some(run("running", None))));

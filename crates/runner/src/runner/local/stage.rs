@@ -4,15 +4,16 @@ use super::environment::{self, Environment};
 use super::filters::filtered_failure;
 use super::made_of::MadeOf;
 use super::sealed::{Copies, PlanToRead, Sealed};
+use super::timeline::Timeline;
 use super::{Io, Local, Place, RunFolder, Surroundings, modules};
 use crate::process::{Answering, Finished, Invocation, LineSink};
-use crate::runner::result::{PoliciesRan, StepKind, StepProblem, StepTime};
+use crate::runner::result::{PoliciesRan, StepProblem, kind_of_step};
 use crate::runner::spec::JobSpec;
 use crate::terraform::summary::strip_ansi;
 use secrecy::ExposeSecret;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidelock_core::config::workflow::{EnvValue, OutputFilter, Step};
 
@@ -42,7 +43,7 @@ pub(super) struct Stage<'a> {
     pub(super) folder: Option<Arc<RunFolder>>,
     /// Set if one of its processes was killed.
     killed: &'a AtomicBool,
-    times: &'a Mutex<Vec<StepTime>>,
+    timeline: &'a Timeline,
 }
 
 /// Data that the stages of a job share.
@@ -54,7 +55,7 @@ pub(super) struct StageJob<'a> {
     /// Set if one of its processes was killed.
     pub(super) killed: &'a AtomicBool,
     /// Times of the steps so far.
-    pub(super) times: &'a Mutex<Vec<StepTime>>,
+    pub(super) timeline: &'a Timeline,
     /// Copies of sealed files, for commands.
     pub(super) copies: &'a Arc<Copies>,
     /// The plan that they read; absent if they make one.
@@ -129,7 +130,7 @@ pub(super) enum Broken {
 impl<'a> Stage<'a> {
     /// Returns a stage with the environment that every stage of the job begins with. Commands find their copy of the plan in `PLANFILE`.
     pub(super) fn new(job: &StageJob<'a>) -> Stage<'a> {
-        let StageJob { local, spec, place, io, killed, times, copies, plan, folder } = *job;
+        let StageJob { local, spec, place, io, killed, timeline, copies, plan, folder } = *job;
         let mut env = environment::for_steps(local, spec, place, folder.map(Arc::as_ref));
         if let Some(copy) = plan.and_then(|plan| plan.copy.as_ref()) {
             environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
@@ -152,7 +153,7 @@ impl<'a> Stage<'a> {
             json: None,
             folder,
             killed,
-            times,
+            timeline,
         }
     }
 
@@ -162,11 +163,9 @@ impl<'a> Stage<'a> {
             if self.io.stop.is_cancelled() {
                 return Err(Broken::Stopped);
             }
-            let began = Instant::now();
+            let begun = kind_of_step(step).map(|kind| self.timeline.begin(kind));
             let ended = self.step(step).await;
-            let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let time = StepKind::of(step).map(|kind| StepTime { kind, millis });
-            self.times.lock().unwrap_or_else(PoisonError::into_inner).extend(time);
+            begun.into_iter().for_each(|step| self.timeline.end(step));
             ended?;
         }
         Ok(())

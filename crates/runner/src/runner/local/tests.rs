@@ -16,6 +16,7 @@ use tidelock_core::config::ProjectConfig;
 use tidelock_core::config::global::GlobalConfig;
 use tidelock_core::config::workflow::{ShellCommand, Step};
 use tidelock_core::domain::command::{Command, Trigger};
+use tidelock_core::domain::job_times::StepKind;
 use tidelock_core::domain::{Base, CommitSha, Distribution, Head, PullId, PullRequest, RepoId};
 
 /// Writes a plan file. Its apply shows the files that the plan's steps left, and cannot save the state.
@@ -194,6 +195,15 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
     assert!(planned.output.starts_with("infra true [] \\-\\x"), "{}", planned.output);
     assert!(planned.output.contains("Plan: 1 to add"), "{}", planned.output);
     assert_eq!((planned.log_lines, planned.job.as_str()), (lines.len() as u64, spec.job.as_str()));
+    let kinds: Vec<_> = planned.steps.iter().map(|step| step.kind).collect();
+    assert_eq!(kinds, [StepKind::Run, StepKind::Run, StepKind::Plan]);
+    for two in planned.steps.windows(2) {
+        assert_eq!(two[0].line + two[0].lines, two[1].line, "{two:?}");
+        assert!(two[0].began + two[0].millis <= two[1].began, "{two:?}");
+    }
+    let plan = planned.steps.last().unwrap();
+    let printed = &lines[plan.line as usize - 1..][..plan.lines as usize];
+    assert!(printed.iter().any(|line| line.contains("Plan: 1 to add")), "{printed:?}");
     let made = carried(&planned).plan.unwrap();
     // The digest of its changes is recorded, and the JSON is deleted.
     assert!(
