@@ -141,6 +141,22 @@ pub(super) fn duration(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
+/// Formats a number of milliseconds.
+pub(super) fn seconds(millis: u64) -> String {
+    match millis / 1000 {
+        0..60 => format!("{}.{} s", millis / 1000, millis % 1000 / 100),
+        seconds => {
+            let end = Timestamp::from_second(i64::try_from(seconds).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
+            duration(Timestamp::UNIX_EPOCH, end)
+        }
+    }
+}
+
+/// Formats the time of day, in UTC.
+pub(super) fn clock(at: Timestamp) -> String {
+    at.strftime("%H:%M:%S").to_string()
+}
+
 /// Returns an address for `href`; empty unless it is http(s).
 pub(super) fn web_address(url: &str) -> &str {
     if url.starts_with("https://") || url.starts_with("http://") { url } else { "" }
@@ -406,6 +422,9 @@ mod tests {
         let start = Timestamp::UNIX_EPOCH;
         for (seconds, expected) in [(0, "under 1 s"), (12, "12 s"), (184, "3 min 4 s"), (7500, "2 h 5 min")] {
             assert_eq!(duration(start, Timestamp::from_second(seconds).unwrap()), expected);
+        }
+        for (millis, expected) in [(0, "0.0 s"), (3_199, "3.1 s"), (59_999, "59.9 s"), (184_000, "3 min 4 s")] {
+            assert_eq!(super::seconds(millis), expected);
         }
     }
 

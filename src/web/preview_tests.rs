@@ -2,10 +2,11 @@
 //! the pages are also written there, to be opened as files.
 
 use super::dashboard::{Dashboard, DashboardData, DashboardQuery, MAX_ROWS, ServerState};
-use super::jobs::JobPage;
+use super::jobs::{JobPage, JobPageFacts, LogLines, PageQuery};
 use super::locks::LockPage;
 use super::pages::{PageTemplates, Viewer};
 use crate::domain::freeze::Freeze;
+use crate::domain::job_times::JobTimes;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
@@ -465,7 +466,7 @@ fn nothing_that_a_pull_request_says_becomes_markup() {
         html("lock.html", "./", &LockPage::new(&facts.locks.rows[0].0, None, &[], "atlantis", now)),
         html("job.html", "../", &{
             let (job, pull) = (&facts.ended.rows[1].0, &facts.pulls.rows[1].pull);
-            JobPage::new(job, Some(pull), None, Some(HOSTILE), now)
+            job_page(job, Some(pull), None, Some(HOSTILE), now)
         }),
     ];
     for page in pages {
@@ -513,12 +514,24 @@ fn commits() -> CommitAddress {
 
 const LOG: &str = include_str!("preview_log.txt");
 
+fn job_page(
+    job: &Job,
+    pull: Option<&PullRequest>,
+    commits: Option<&CommitAddress>,
+    text: Option<&str>,
+    now: Timestamp,
+) -> JobPage {
+    let log = text.as_ref().map(|text| text as &dyn LogLines);
+    let (times, query) = (&JobTimes::default(), &PageQuery::default());
+    JobPage::new(&JobPageFacts { job, pull, commits, times, log, query, now }).unwrap()
+}
+
 #[test]
 fn the_job_page_has_the_result_on_top_and_the_log_below() {
     let now = now();
     let pull = pull(41, "Open SSH through IAP");
     let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
-    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(&commits()), Some(LOG), now));
+    let page = html("job.html", "./", &job_page(&done, Some(&pull), Some(&commits()), Some(LOG), now));
     preview("job.html", &page);
     assert!(words_of(&page).starts_with(
         "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP ↗ dir infra/network"
@@ -527,11 +540,11 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     assert!(page.contains(&commit), "{page}");
     assert!(page.contains("id=\"L1\"") && !page.contains("data-stream"));
     let running = job(1, "apply", JobState::Running, "");
-    let page = JobPage::new(&running, Some(&pull), Some(&commits()), Some("one\ntwo\n"), now).following();
+    let page = job_page(&running, Some(&pull), Some(&commits()), Some("one\ntwo\n"), now).following();
     let page = html("job.html", "./", &page);
     preview("running.html", &page);
     assert!(page.contains("data-lines=\"2\" data-stream=\"./jobs/00000000000000000000000000000001/stream\""), "{page}");
-    let gone = html("job.html", "./", &JobPage::new(&done, None, Some(&commits()), None, now));
+    let gone = html("job.html", "./", &job_page(&done, None, Some(&commits()), None, now));
     assert!(gone.contains("The log is gone"));
 }
 
@@ -540,7 +553,7 @@ fn a_job_at_an_executor_says_so_and_its_key_is_not_shown() {
     let remote = RemoteJob { executor: "plans".into(), key: "0b57".repeat(8) };
     let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
     let done = Job { remote: Some(remote), ..done };
-    let page = html("job.html", "./", &JobPage::new(&done, None, Some(&commits()), Some(LOG), now()));
+    let page = html("job.html", "./", &job_page(&done, None, Some(&commits()), Some(LOG), now()));
     assert!(words_of(&page).starts_with("plan network succeeded at the executor plans 1 to add,"), "{page}");
     let facts = DashboardData { running: found(vec![(done, None)]), ..busy_facts() };
     let list = dashboard(&facts, &server());

@@ -5,7 +5,7 @@ mod page;
 
 use super::access::TokenScope;
 use super::answer::{HttpProblem, Visit};
-use super::api::records::{DriftRecord, JobRecord, KnownProjectRecord, ProjectRecord, ProjectsAnswer};
+use super::api::records::{DriftRecord, KnownProjectRecord, LastJobRecord, ProjectRecord, ProjectsAnswer};
 use super::filters::{self, GivenFilter, suggested, unusable_filter};
 use super::openapi::about;
 use super::pages::{ProjectView, PullView, StatusMark, Total, When, project_address, shown, totals};
@@ -214,7 +214,7 @@ impl ProjectFacts {
             owned_by: self.owner.as_ref().map(|owner| owner.holder.pull.number),
             owner_state: self.owner.as_ref().map(|owner| owner.state.as_str().to_owned()),
             drift: self.drift.as_ref().map(DriftRecord::from),
-            last: self.last.as_ref().map(|job| JobRecord::new(job, server)),
+            last: self.last.as_ref().map(LastJobRecord::from),
             url: format!("{server}/{}", project_address(&self.repo, &self.project)),
         }
     }

@@ -10,13 +10,15 @@ use super::api::records::{JobRecord, JobsAnswer, MAX_IN_RECORD, PullsAnswer, Run
 use super::audit::AuditQuery;
 use super::dashboard::JobRow;
 use super::filters::{suggested, unusable_filter};
+use super::jobs::StepView;
 use super::openapi::about;
 use super::pages::{PullView, StatusMark, When, duration, shown, web_address};
 use super::{Route, Site, TokenScope, Who, pulls, route};
 use crate::domain::command::Trigger;
+use crate::domain::job_times::JobTimes;
 use crate::domain::state::Job;
 use crate::domain::{CommitAddress, JobId, Login, RepoId, RunId};
-use crate::store::{ListedRun, RunCursor, RunResult, RunsFound};
+use crate::store::{ListedRun, RunCursor, RunResult, RunsFound, View};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -147,7 +149,7 @@ struct RunPage {
     results: Vec<ResultRow>,
     /// Number of results that are not shown.
     more_results: usize,
-    jobs: Vec<JobRow>,
+    jobs: Vec<RunJobRow>,
     /// True if there are more jobs.
     more_jobs: bool,
     before: Option<RunId>,
@@ -158,6 +160,14 @@ struct RunPage {
     audit: String,
     /// Buttons of the person who looks, for the pull request.
     actions: Option<ActionPanel>,
+}
+
+/// A job of the run.
+#[derive(Serialize)]
+struct RunJobRow {
+    #[serde(flatten)]
+    job: JobRow,
+    steps: Vec<StepView>,
 }
 
 impl From<RunResult> for StatusMark {
@@ -272,12 +282,24 @@ pub(super) async fn api_jobs(State(site): State<Arc<Site>>, Path(id): Path<Strin
     let services = site.services()?;
     let found = services.store.read(move |view| {
         let Some(_) = view.run(&id)? else { return Ok(None) };
-        Ok(Some(view.first_jobs_of(&id, MAX_JOBS + 1)?))
+        Ok(Some(first_jobs(view, &id)?))
     });
-    let jobs = found.await?.ok_or_else(no_such_run)?;
+    let (jobs, times) = found.await?.ok_or_else(no_such_run)?;
     let more = jobs.len() > MAX_JOBS;
-    let jobs = jobs.iter().take(MAX_JOBS).map(|job| JobRecord::new(job, &site.state.url)).collect();
+    let jobs = jobs
+        .iter()
+        .zip(&times)
+        .take(MAX_JOBS)
+        .map(|(job, times)| JobRecord::new(job, times, &site.state.url))
+        .collect();
     Ok(axum::Json(JobsAnswer { jobs, more }).into_response())
+}
+
+/// Returns the first jobs of a run, one more than pages show, with their times.
+fn first_jobs(view: &View<'_>, run: &RunId) -> anyhow::Result<(Vec<Job>, Vec<JobTimes>)> {
+    let jobs = view.first_jobs_of(run, MAX_JOBS + 1)?;
+    let times = jobs.iter().map(|job| view.job_times(&job.id)).collect::<anyhow::Result<_>>()?;
+    Ok((jobs, times))
 }
 
 fn no_such_run() -> HttpProblem {
@@ -288,6 +310,8 @@ fn no_such_run() -> HttpProblem {
 struct StoredRun {
     listed: ListedRun,
     jobs: Vec<Job>,
+    /// Times of the jobs.
+    times: Vec<JobTimes>,
     before: Option<RunId>,
     after: Option<RunId>,
 }
@@ -299,11 +323,15 @@ impl RunPage {
         commits: Option<&CommitAddress>,
         now: Timestamp,
     ) -> anyhow::Result<RunPage> {
-        let StoredRun { listed, jobs, before, after } = records;
+        let StoredRun { listed, jobs, times, before, after } = records;
         let run = &listed.run;
         let outcomes = RunOutcome::all(run, MAX_JOBS)?;
         let job_of = |outcome: &RunOutcome| -> Option<JobId> {
             jobs.iter().find(|job| outcome.is_of(job)).map(|job| job.id.clone())
+        };
+        let job_row = |(job, times): (&Job, &JobTimes)| RunJobRow {
+            job: JobRow::new(job, listed.pull.as_ref(), now),
+            steps: StepView::all(times),
         };
         Ok(RunPage {
             trace: None,
@@ -315,7 +343,7 @@ impl RunPage {
             has_plan: jobs.iter().any(is_plan),
             results: outcomes.iter().map(|outcome| ResultRow::new(outcome, run, job_of(outcome), executable)).collect(),
             more_results: run.results.len().saturating_sub(MAX_JOBS),
-            jobs: jobs.iter().take(MAX_JOBS).map(|job| JobRow::new(job, listed.pull.as_ref(), now)).collect(),
+            jobs: jobs.iter().zip(times).take(MAX_JOBS).map(job_row).collect(),
             more_jobs: jobs.len() > MAX_JOBS,
             before: before.clone(),
             after: after.clone(),
@@ -337,10 +365,10 @@ pub(super) async fn page(
     let is_actor = visit.actor().is_some();
     let found = services.store.read(move |view| {
         let Some(listed) = view.run_with_result(&id)? else { return Ok(None) };
-        let jobs = view.first_jobs_of(&id, MAX_JOBS + 1)?;
+        let (jobs, times) = first_jobs(view, &id)?;
         let (before, after) = (view.run_before(&listed.run)?, view.run_after(&listed.run)?);
         let facts = if is_actor { ActionFacts::load(view, &listed.run.pull)? } else { None };
-        Ok(Some((StoredRun { listed, jobs, before, after }, facts)))
+        Ok(Some((StoredRun { listed, jobs, times, before, after }, facts)))
     });
     let (records, facts) = found.await?.ok_or_else(no_such_run)?;
     let host = records.listed.run.pull.repo.host.to_ascii_lowercase();

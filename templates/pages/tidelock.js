@@ -60,31 +60,28 @@ function logLine(number, line) {
 // Times in the reader's zone, with UTC beside.
 function localTimes(root) {
   const words = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
   for (const time of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
     if (isNaN(moment)) continue;
     const utc = moment.toISOString().slice(0, 16).replace("T", " ") + " UTC";
     const both = words.format(moment) + " (" + utc + ")";
+    if ("clock" in time.dataset) time.textContent = clock.format(moment);
     if ("whole" in time.dataset) time.textContent = both;
     else time.title = both;
   }
 }
 
-const replaceFrom = async (id) => {
-  const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return null;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const part = fresh.getElementById(id);
-  if (part) localTimes(part);
-  if (part) byId(id).replaceWith(part);
-  if (part) document.title = fresh.title;
-  return part;
-};
+// The page as it is now; of a log, only what is above it.
+async function fetchFresh() {
+  const address = document.querySelector("[data-fresh]")?.dataset.fresh ?? location.pathname + location.search;
+  return fetch(address, { headers: { Accept: "text/html" } });
+}
 
 // The result may be recorded a moment after the log ended.
 async function showResult(tries) {
-  const part = await replaceFrom("job").catch(() => null);
-  if ((!part || part.dataset.state === "running") && tries > 0) setTimeout(() => showResult(tries - 1), 1000);
+  await refresh(true).catch(() => {});
+  if (byId("job").dataset.state === "running" && tries > 0) setTimeout(() => showResult(tries - 1), 1000);
 }
 
 const toEnd = () => window.scrollTo(0, document.documentElement.scrollHeight);
@@ -164,19 +161,27 @@ function followLog(log) {
   go();
 }
 
-// Leads to the error after the one that the address names, and from the last to the first.
-function stepThroughErrors(link) {
+// Leads to the line of this kind after the one that the address names, and from the last to the first; with `step` -1 the other way.
+function stepThrough(link, kind, step, label) {
   link.addEventListener("click", (event) => {
-    const errors = [...byId("log").querySelectorAll(".l.err")];
-    const here = errors.findIndex((row) => "#" + row.id === location.hash);
-    const next = errors[(here + 1) % errors.length];
+    const rows = [...byId("log").querySelectorAll(kind)];
+    const here = rows.findIndex((row) => "#" + row.id === location.hash);
+    const next = rows[here < 0 && step < 0 ? rows.length - 1 : (here + step + rows.length) % rows.length];
     if (!next) return;
     event.preventDefault();
-    const fold = next.closest("details");
-    if (fold) fold.open = true;
     location.hash = next.id;
-    link.textContent = errors.length === 1 ? "First error" : "Next error";
+    showTarget();
+    if (rows.length > 1) link.textContent = label;
   });
+}
+
+// Unfolds the step that has the line of the address: not every browser does it by itself.
+function showTarget() {
+  const line = /^#L\d+$/.test(location.hash) && byId(location.hash.slice(1));
+  const fold = line && line.closest("details:not([open])");
+  if (!fold) return;
+  fold.open = true;
+  line.scrollIntoView();
 }
 
 function offerCopy(button) {
@@ -211,7 +216,7 @@ const content = (part) => part.innerHTML.replace(/(name="key" value=")[0-9a-f]*/
 let asked = 0;
 async function refresh(all) {
   const mine = ++asked;
-  const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
+  const answer = await fetchFresh();
   if (answer.status === 401 || answer.status === 403) return note("ended", "Your session has ended, and this page is not up to date any more.");
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -225,6 +230,9 @@ async function refresh(all) {
     } else if (all || !isBusy(part)) part.replaceWith(next);
   }
   document.title = fresh.title;
+  // A log that is not followed, as there is a search in it.
+  const log = byId("log"), state = byId("stream-state");
+  if (log && state && !log.dataset.stream && byId("job")?.dataset.state !== "running") state.textContent = "";
 }
 
 // Shows changes while the page is seen. A page that nobody sees holds no connection, and does not keep a server awake that sleeps.
@@ -277,7 +285,7 @@ function chooseTheme(button) {
 const PLACES = { o: "Overview", r: "Runs", p: "Pull requests", j: "Projects", d: "Drift", a: "Audit" };
 
 function describeKeys() {
-  const rows = [["/", "Search"], ["j", "Next row"], ["k", "Previous row"], ["e", "Next error of a log"], ["?", "This list"]];
+  const rows = [["/", "Search; on the page of a log, in it"], ["j", "Next row"], ["k", "Previous row"], ["e", "Next error of a log"], ["n", "Next match in a log"], ["N", "Previous match in a log"], ["?", "This list"]];
   for (const [key, place] of Object.entries(PLACES)) rows.push(["g " + key, place]);
   const list = element("dl", { class: "keys" });
   for (const [keys, words] of rows) {
@@ -312,7 +320,10 @@ function listenToKeys() {
     if (writes || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || settings.get("keys") === "off") return;
     const place = event.timeStamp < goesUntil && [...document.querySelectorAll(".site a")].find((link) => link.textContent.trim() === PLACES[event.key]);
     goesUntil = event.key === "g" ? event.timeStamp + KEY_PAUSE : 0;
-    const acts = { "/": () => byId("search").focus(), "?": describeKeys, j: () => moveToRow(1), k: () => moveToRow(-1), e: () => byId("error")?.click() };
+    const acts = {
+      "/": () => (byId("find") ?? byId("search")).focus(), "?": describeKeys, j: () => moveToRow(1), k: () => moveToRow(-1),
+      e: () => byId("error")?.click(), n: () => byId("match")?.click(), N: () => byId("match-before")?.click(),
+    };
     const act = place ? () => place.click() : Object.hasOwn(acts, event.key) ? acts[event.key] : null;
     if (!act) return;
     event.preventDefault();
@@ -377,7 +388,16 @@ localTimes(document);
 const log = byId("log"), copy = byId("copy"), error = byId("error"), filter = byId("filter"), filters = document.querySelector("form.filters");
 if (log?.dataset.stream && window.EventSource) followLog(log);
 if (copy) offerCopy(copy);
-if (error) stepThroughErrors(error);
+if (error) stepThrough(error, ".l.err", 1, "Next error");
+if (byId("match")) {
+  stepThrough(byId("match"), ".l.hit", 1, "Next match");
+  stepThrough(byId("match-before"), ".l.hit", -1, "Previous match");
+  byId("match-before").hidden = false;
+}
+if (log) {
+  showTarget();
+  addEventListener("hashchange", showTarget);
+}
 // A notice is shown once, not again when the page is loaded anew.
 const address = new URL(location.href);
 if (address.searchParams.has("notice")) {

@@ -42,7 +42,7 @@ async function close(page) {
 // Each page is loaded once and takes each size and scheme in turn, as when a reader turns a phone. A colour that is in transition would be
 // taken for a wrong one.
 test("each page has no accessibility finding, no error and no sideways scrolling, at each width and in each scheme", { timeout: 500_000 }, async () => {
-  const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, paths.running, "/runs",
+  const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, `${paths.ended}?q=init`, `${paths.ended}?open=all`, paths.running, "/runs",
     "/runs?person=nobody", paths.run, paths.plan, `${paths.plan}?action=destroy`, paths.pull, "/pulls", "/projects", paths.project, "/audit", "/audit?person=nobody",
     "/drift", "/drift?state=clean", "/search", "/search?q=infra", "/api", "/no-such-page"];
   const theirs = ["/", "/deliveries", `/${REPO}`, `/${REPO}/new`, `/${REPO}/file?path=README.md`, `/${REPO}/pull/1`, paths.commit];
@@ -140,6 +140,69 @@ test("the errors of a log are reached one after the other, and from the last the
   await plain.getByRole("link", { name: "First error" }).click();
   await plain.waitForURL((url) => url.hash === errors[0]);
   await close(plain);
+});
+
+test("steps are folded, and the address of a line opens its step", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    const page = await open(sandbox.server + paths.ended, { javaScriptEnabled });
+    const steps = page.locator("details.step");
+    const isOpen = async () => Promise.all((await steps.all()).map(async (step) => (await step.getAttribute("open")) !== null));
+    assert.deepEqual(await isOpen(), [false, true]);
+    assert.match(await steps.first().locator("summary").innerText(), /^init · \d+ lines · [\d.]+ s · began \d\d:\d\d:\d\d$/);
+    const line = await steps.first().locator(".l").nth(1).getAttribute("id");
+    await page.goto(`${sandbox.server}${paths.ended}#${line}`);
+    await page.locator(`#${line}`).waitFor({ state: "visible" });
+    assert.deepEqual(await isOpen(), [true, true]);
+    await page.goto("about:blank");
+    await page.goto(sandbox.server + paths.ended);
+    await page.getByRole("link", { name: "Show all steps" }).click();
+    await page.waitForURL(/\?open=all$/);
+    assert.deepEqual(await isOpen(), [true, true]);
+    assert.deepEqual(page.errors, []);
+    await close(page);
+  }
+});
+
+test("a log is searched with keys alone, and its matches are reached one after the other", async () => {
+  const page = await open(sandbox.server + paths.ended);
+  await page.keyboard.press("/");
+  await page.keyboard.type("TERRAFORM");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\?q=TERRAFORM$/);
+  const matches = await page.locator("#log .l.hit").evaluateAll((rows) => rows.map((row) => "#" + row.id));
+  assert.ok(matches.length > 1, `${matches}`);
+  assert.equal(await page.locator("#matches").innerText(), `${matches.length} lines match`);
+  for (const [key, wanted] of [["n", 0], ["n", 1], ["N", 0], ["N", -1], ["n", 0]]) {
+    await page.keyboard.press(key);
+    await page.waitForURL((url) => url.hash === matches.at(wanted));
+  }
+  assert.deepEqual(page.errors, []);
+  await close(page);
+  const plain = await open(sandbox.server + paths.ended, { javaScriptEnabled: false });
+  await plain.getByRole("searchbox", { name: "Search this log" }).fill("terraform");
+  await plain.getByRole("button", { name: "Find" }).click();
+  await plain.getByRole("link", { name: "First match" }).click();
+  await plain.waitForURL((url) => url.hash === matches[0]);
+  await plain.locator(matches[0]).getByRole("link", { name: /^next match/ }).click();
+  await plain.waitForURL((url) => url.hash === matches[1]);
+  assert.equal((await plain.locator(`${matches[1]} mark`).first().innerText()).toLowerCase(), "terraform");
+  await plain.getByRole("link", { name: "Whole log" }).click();
+  await plain.waitForURL((url) => url.search === "");
+  await close(plain);
+});
+
+test("state and tools stay visible in a log, and cover no line that an address names", async () => {
+  for (const width of WIDTHS) {
+    const page = await open(`${sandbox.server}${paths.running}`, { viewport: { width, height: 800 }, javaScriptEnabled: false });
+    await page.goto(`${sandbox.server}${paths.running}#L100`);
+    const bar = await page.locator("#part-state").boundingBox();
+    assert.ok(bar.y >= 0 && bar.y < 100, `at ${width} the bar is at ${bar.y}`);
+    assert.match(await page.locator("#part-state").innerText(), /^running\s+apply/);
+    const [tools, line] = [await page.locator(".tools").boundingBox(), await page.locator("#L100").boundingBox()];
+    assert.ok(line.y >= tools.y + tools.height, `at ${width} the line at ${line.y} is covered up to ${tools.y + tools.height}`);
+    assert.match(await page.title(), /^apply · .* · running/);
+    await close(page);
+  }
 });
 
 const filter = (page) => page.getByLabel("Show only what has these words");

@@ -43,6 +43,7 @@ mod left;
 mod lfs;
 mod links;
 mod locking;
+mod log_page;
 mod lying_plans;
 mod markup;
 mod merge_queue;

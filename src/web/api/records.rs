@@ -2,6 +2,7 @@
 //! RFC 3339 writes them; repositories are `host/owner/name`.
 
 use crate::domain::drift::{DriftFinding, ProjectDrift};
+use crate::domain::job_times::{JobTimes, StepTime};
 use crate::domain::state::{Job, JobState, ProjectStatus};
 use crate::domain::{ProjectId, PullRequest};
 use crate::store::{ListedPull, ListedRun};
@@ -67,8 +68,26 @@ pub(crate) struct JobRecord {
     pub(crate) summary: String,
     pub(crate) started: String,
     pub(crate) finished: Option<String>,
+    /// Steps of a job that has ended, in order; empty if they are not known.
+    #[serde(default)]
+    pub(crate) steps: Vec<StepRecord>,
     /// Page of the job, with its log.
     pub(crate) url: String,
+}
+
+/// One step of a job.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct StepRecord {
+    /// `init`, `plan`, `apply`, `show`, `import`, `state_rm`, `policy_check` or `run`.
+    pub(crate) kind: String,
+    /// Milliseconds from the job's beginning to its own.
+    pub(crate) began_millis: u64,
+    /// Its time, in milliseconds.
+    pub(crate) millis: u64,
+    /// Number of the log's line with which its output begins; absent if that is not known.
+    pub(crate) line: Option<u64>,
+    /// Number of lines that it printed.
+    pub(crate) lines: u64,
 }
 
 /// A project.
@@ -129,9 +148,22 @@ pub(crate) struct KnownProjectRecord {
     /// The latest drift check.
     pub(crate) drift: Option<DriftRecord>,
     /// The last plan or apply.
-    pub(crate) last: Option<JobRecord>,
+    pub(crate) last: Option<LastJobRecord>,
     /// Page of the project.
     pub(crate) url: String,
+}
+
+/// The last plan or apply of a project.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct LastJobRecord {
+    pub(crate) job: String,
+    /// `plan` or `apply`.
+    pub(crate) kind: String,
+    /// Number of the pull request; 0 for a drift run.
+    pub(crate) pull: u64,
+    /// `running`, `succeeded`, `failed` or `interrupted`.
+    pub(crate) state: String,
+    pub(crate) started: String,
 }
 
 /// Result of a drift check of a project.
@@ -191,7 +223,7 @@ impl RunRecord {
 }
 
 impl JobRecord {
-    pub(in crate::web) fn new(job: &Job, server: &str) -> JobRecord {
+    pub(in crate::web) fn new(job: &Job, times: &JobTimes, server: &str) -> JobRecord {
         JobRecord {
             url: format!("{server}/jobs/{}", job.id),
             job: job.id.to_string(),
@@ -205,6 +237,7 @@ impl JobRecord {
             summary: job.summary.clone(),
             started: job.started.to_string(),
             finished: job.finished.map(|at| at.to_string()),
+            steps: times.steps.iter().map(StepRecord::from).collect(),
         }
     }
 
@@ -219,6 +252,14 @@ impl JobRecord {
     }
 }
 
+impl From<&StepTime> for StepRecord {
+    fn from(step: &StepTime) -> StepRecord {
+        let StepTime { kind, millis, began, line, lines } = *step;
+        let line = Some(line).filter(|line| *line > 0);
+        StepRecord { kind: kind.as_str().to_owned(), began_millis: began, millis, line, lines }
+    }
+}
+
 impl From<&ProjectId> for ProjectRecord {
     fn from(project: &ProjectId) -> ProjectRecord {
         ProjectRecord {
@@ -226,6 +267,18 @@ impl From<&ProjectId> for ProjectRecord {
             directory: project.dir.clone(),
             workspace: project.workspace.clone(),
             name: project.name.clone(),
+        }
+    }
+}
+
+impl From<&Job> for LastJobRecord {
+    fn from(job: &Job) -> LastJobRecord {
+        LastJobRecord {
+            job: job.id.to_string(),
+            kind: job.kind.clone(),
+            pull: job.pull.number,
+            state: word(job.state),
+            started: job.started.to_string(),
         }
     }
 }
