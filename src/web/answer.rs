@@ -8,11 +8,15 @@ use crate::domain::JobId;
 use crate::domain::state::AuditEntry;
 use crate::server_status::{Role, ServerStatus};
 use axum::body::Body;
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Redirect, Response};
+use futures::Stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use minijinja::context;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Policy that allows only our own resources; no inline script or style, and no frames.
 pub(super) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
@@ -376,4 +380,15 @@ fn plain(problem: &HttpProblem) -> String {
 /// Returns a response with this content type and body.
 pub(super) fn typed(content_type: &'static str, body: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body.into()).into_response()
+}
+
+/// Interval of comments on an idle stream of events, so that proxies keep the connection open.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Returns a response of server-sent events.
+pub(super) fn events(events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -> Response {
+    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
+    // Proxies such as nginx buffer events otherwise.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
 }

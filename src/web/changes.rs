@@ -1,13 +1,13 @@
 //! `/changes`: tells open pages that the state has changed, as server-sent events, so that they load what they show again.
 
-use super::answer::HttpProblem;
+use super::answer::{self, HttpProblem};
 use super::openapi::about;
 use super::{Route, Site, Who, route};
 use axum::extract::{Query, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use axum::response::sse::Event;
 use futures::Stream;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,9 +26,6 @@ pub(super) const MAX_PAGES: usize = 256;
 
 /// Shortest time between two events of a page: a busy server commits many times a second.
 const PAUSE: Duration = Duration::from_secs(2);
-
-/// Interval of comments on an idle stream, so that proxies keep the connection open.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 struct Since {
@@ -69,10 +66,7 @@ async fn stream(
         HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "Too many pages", text)
     })?;
     let watcher = Watcher { revisions, shown, told: None, pause: PAUSE, _permit: Some(permit) };
-    let mut response = Sse::new(watcher.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
-    // Proxies such as nginx buffer events otherwise.
-    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    Ok(response)
+    Ok(answer::events(watcher.events()))
 }
 
 /// One page that is kept up to date.

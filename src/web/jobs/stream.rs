@@ -5,10 +5,10 @@ use super::ansi::{Span, TextStyle};
 use super::{checked, log};
 use crate::store::logs::LogReader;
 use crate::web::Site;
-use crate::web::answer::HttpProblem;
+use crate::web::answer::{self, HttpProblem};
 use axum::extract::{Path, Query, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use axum::response::sse::Event;
 use futures::Stream;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -20,9 +20,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// Maximum number of concurrent streams.
 pub(in crate::web) const MAX_STREAMS: usize = 128;
-
-/// Interval of comments on an idle stream, so that proxies keep the connection open.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Delay before a disconnected browser reconnects.
 const RECONNECT: Duration = Duration::from_secs(2);
@@ -56,11 +53,7 @@ pub(in crate::web) async fn stream(
         HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "Too many streams", text)
     })?;
     let reader = services.logs.read(&id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;
-    let follower = Follower::new(reader, from, Some(permit));
-    let mut response = Sse::new(follower.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
-    // Proxies such as nginx buffer events otherwise.
-    response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
-    Ok(response)
+    Ok(answer::events(Follower::new(reader, from, Some(permit)).events()))
 }
 
 /// One reader of a log.
@@ -132,7 +125,7 @@ impl Follower {
 /// Returns all events of a stream, for tests.
 #[cfg(test)]
 pub(in crate::web) async fn log_events(reader: LogReader, from: usize) -> String {
-    let body = Sse::new(Follower::new(reader, from, None).events()).into_response().into_body();
+    let body = answer::events(Follower::new(reader, from, None).events()).into_body();
     let bytes = axum::body::to_bytes(body, 1 << 24).await.unwrap();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
