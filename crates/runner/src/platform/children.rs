@@ -30,9 +30,12 @@ pub(crate) fn adopted() -> io::Result<HashSet<Pid>> {
     agreed(|| children_of_thread(&tasks_of(pid)?, &pid.to_string()))
 }
 
-/// Returns the children of a process; none if the process has ended.
+/// Returns the children of a process; none if the process has ended, also while it is asked for them.
 pub(crate) fn children_of(pid: Pid) -> io::Result<HashSet<Pid>> {
-    agreed(|| children_of_threads(pid))
+    match agreed(|| children_of_threads(pid)) {
+        Err(error) if is_gone(&error) => Ok(HashSet::new()),
+        children => children,
+    }
 }
 
 /// Reads a list until two readings agree: a child that ends while the list is read may hide another one.
@@ -53,10 +56,7 @@ fn tasks_of(pid: Pid) -> io::Result<OwnedFd> {
 }
 
 fn children_of_threads(parent: Pid) -> io::Result<HashSet<Pid>> {
-    let tasks = match tasks_of(parent) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashSet::new()),
-        tasks => tasks?,
-    };
+    let tasks = tasks_of(parent)?;
     let mut found = HashSet::new();
     for entry in Dir::read_from(&tasks)? {
         let entry = entry?;
@@ -104,9 +104,12 @@ pub(crate) fn variable_of(pid: Pid, name: &str) -> Option<String> {
     entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
 }
 
-/// Waits until a child has ended or the time is over. Nobody else may wait for the child.
+/// Waits until a child has ended or the time is over. One that was waited for elsewhere has ended.
 pub(crate) fn await_end(child: Pid, limit: Duration) -> io::Result<()> {
-    let handle = pidfd_open(child, PidfdFlags::empty())?;
+    let handle = match pidfd_open(child, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        handle => handle?,
+    };
     let limit = limit.try_into().map_err(io::Error::other)?;
     match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

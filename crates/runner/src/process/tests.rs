@@ -273,3 +273,11 @@ async fn a_confined_child_reaches_what_it_may_and_this_process_everything() {
     assert_eq!(std::fs::read_to_string(path("hidden/file")).unwrap(), "text\n");
     assert!(finish(sh(&format!("cat {}", path("hidden/file").display()))).await.success());
 }
+
+#[tokio::test]
+async fn a_process_that_is_gone_has_no_children_and_has_ended() {
+    let done = finish(sh("echo $$")).await;
+    let gone = rustix::process::Pid::from_raw(done.output.trim().parse().unwrap()).unwrap();
+    assert!(platform::children_of(gone).unwrap().is_empty());
+    platform::await_end(gone, Duration::from_secs(60)).unwrap();
+}
