@@ -1,7 +1,6 @@
 //! Converts a reply into the comments that the outbox posts, in the wording of its host.
 
 use super::outbox;
-use crate::domain::RepoId;
 use crate::domain::reply::Reply;
 use crate::domain::state::Effect;
 use crate::domain::{RepoId, RunId};

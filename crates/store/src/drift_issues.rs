@@ -4,6 +4,7 @@ use super::locks::name_of;
 use super::{Tx, View, json};
 use anyhow::Result;
 use rusqlite::params;
+use std::collections::HashSet;
 use tidelock_core::domain::drift::{DriftCheck, ProjectDrift};
 use tidelock_core::domain::drift_issue::{DriftIssue, IssuePlace, MissingIssues};
 use tidelock_core::domain::state::{Effect, IssueChange, NewEffect};
@@ -40,11 +41,15 @@ impl View<'_> {
         Ok(latest.filter(|issue| !issue.closing).and_then(|issue| issue.place))
     }
 
-    /// Returns true if a change of this issue is pending. Without one, an issue that was never opened will not be.
-    pub fn has_issue_effects(&self, issue: &DriftIssue) -> Result<bool> {
-        let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND json_extract(record, '$.effect.id') = ?2";
-        let pull = PullId::of_branches(issue.repo.clone()).to_string();
-        Ok(self.connection.prepare_cached(sql)?.exists([pull.as_str(), issue.id.as_str()])?)
+    /// Returns the ids of the issues of a repository that have a pending change.
+    pub fn issues_with_effects(&self, repo: &RepoId) -> Result<HashSet<RunId>> {
+        let sql = "SELECT json_extract(record, '$.effect.id') FROM effects
+                   WHERE done IS NULL AND pull = ?1 AND json_extract(record, '$.effect.kind') = 'issue'";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let ids =
+            statement.query_map([PullId::of_branches(repo.clone()).to_string()], |row| row.get::<_, String>(0))?;
+        let ids = ids.collect::<rusqlite::Result<Vec<String>>>()?;
+        Ok(ids.iter().filter_map(|id| RunId::parse(id)).collect())
     }
 }
 
@@ -78,9 +83,17 @@ impl Tx<'_> {
     }
 
     /// Records the place of an issue that was opened. The host accepts issues, so an earlier refusal is over.
-    pub fn drift_issue_opened(&self, issue: &DriftIssue, place: IssuePlace) -> Result<()> {
+    /// What was recorded of it since the request stays.
+    pub fn drift_issue_opened(&self, id: &RunId, place: IssuePlace) -> Result<()> {
+        let Some(issue) = self.drift_issue(id)? else { return Ok(()) };
         self.put_drift_issue(&DriftIssue { place: Some(place), ..issue.clone() })?;
         self.change_missing_issues(&issue.repo, |missing| missing.refused = None)
+    }
+
+    /// Records that an issue does not show its drift: the next detection updates it.
+    pub fn drift_issue_not_updated(&self, id: &RunId) -> Result<()> {
+        let Some(issue) = self.drift_issue(id)? else { return Ok(()) };
+        self.put_drift_issue(&DriftIssue { shows: String::new(), ..issue })
     }
 
     /// Drops the record of an issue.

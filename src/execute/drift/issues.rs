@@ -14,6 +14,7 @@ use crate::render::drift_issue::{self, IssueEnd};
 use crate::reply::comments;
 use crate::store::Tx;
 use anyhow::Result;
+use std::collections::HashSet;
 
 /// Most issues that one detection opens; the next ones go on.
 const MAX_NEW: usize = 20;
@@ -56,10 +57,17 @@ impl DetectionIssues {
     /// Records the changes of the issues, and how many projects have none yet.
     pub(super) fn record(self, tx: &Tx<'_>) -> Result<()> {
         let Some(options) = &self.options else { return self.refuse(tx) };
-        let known: Vec<DriftIssue> =
-            tx.drift_issues_in(&self.repo)?.into_iter().filter(|issue| !issue.closing).collect();
-        for issue in &known {
+        let pending = tx.issues_with_effects(&self.repo)?;
+        let mut known = tx.drift_issues_in(&self.repo)?;
+        known.retain(|issue| !issue.closing || !pending.contains(&issue.id));
+        let mut changes = pending.len();
+        for issue in &mut known {
+            if std::mem::take(&mut issue.closing) {
+                // Its closing was given up.
+                tx.put_drift_issue(issue)?;
+            }
             if let Some(end) = self.end_of(issue) {
+                changes += 1;
                 let comment = drift_issue::closing(issue, end, options);
                 let closed = DriftIssue { closing: true, ..issue.clone() };
                 tx.change_drift_issue(&closed, IssueChange::Close { comment })?;
@@ -70,8 +78,10 @@ impl DetectionIssues {
             let Some(summary) = found.finding.summary() else { continue };
             let output = output.as_deref().unwrap_or_default();
             let shows = drift_digest(summary, output);
-            match self.open_one(tx, &known, found)? {
+            match self.open_one(tx, &known, &pending, found)? {
                 Some(issue) if issue.shows == shows || updated == MAX_UPDATES => {}
+                // The host takes no changes now, or has not taken the last one yet: the next detection tells what there is then.
+                Some(issue) if pending.contains(&issue.id) => {}
                 Some(issue) => {
                     updated += 1;
                     let body = drift_issue::body(found, output, issue.since, options);
@@ -91,7 +101,11 @@ impl DetectionIssues {
         if waiting > 0 {
             tracing::warn!(repository = %self.repo, waiting, "more than {MAX_NEW} projects need an issue about their drift");
         }
-        tx.change_missing_issues(&self.repo, |missing| missing.waiting = waiting)
+        changes += opened + updated + waiting;
+        tx.change_missing_issues(&self.repo, |missing| {
+            missing.waiting = waiting;
+            missing.refused.take_if(|_| changes == 0);
+        })
     }
 
     fn refuse(&self, tx: &Tx<'_>) -> Result<()> {
@@ -121,12 +135,13 @@ impl DetectionIssues {
         &self,
         tx: &Tx<'_>,
         known: &'a [DriftIssue],
+        pending: &HashSet<RunId>,
         found: &ProjectDrift,
     ) -> Result<Option<&'a DriftIssue>> {
         let Some(issue) = known.iter().find(|issue| issue.is_about(&self.branch, &found.project)) else {
             return Ok(None);
         };
-        if issue.place.is_none() && !tx.has_issue_effects(issue)? {
+        if issue.place.is_none() && !pending.contains(&issue.id) {
             tx.forget_drift_issue(&issue.id)?;
             return Ok(None);
         }

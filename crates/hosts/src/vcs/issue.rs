@@ -12,6 +12,8 @@ pub struct HostIssue {
     pub url: String,
     /// True if it is not closed.
     pub open: bool,
+    /// True if it is an issue of the server's own account, and no pull request.
+    pub is_ours: bool,
     /// Whole text, untrusted.
     pub body: String,
 }

@@ -123,11 +123,11 @@ async fn an_issue_is_known_by_its_project_until_it_is_closed() {
         let drift = found("net", planned(1));
         let issue = DriftIssue::new("1".repeat(32).as_str().into(), &drift, "digest".into());
         tx.change_drift_issue(&issue, IssueChange::Update { body: "text".into() })?;
-        assert!(tx.has_issue_effects(&issue)? && tx.issue_of_drift(&drift)?.is_none());
+        assert!(tx.issues_with_effects(&issue.repo)?.contains(&issue.id) && tx.issue_of_drift(&drift)?.is_none());
         let pending = tx.pending_effects(None, 10)?;
         assert!(pending[0].pull.is_branch());
         tx.effect_done(pending[0].id, "done")?;
-        assert!(!tx.has_issue_effects(&issue)?);
+        assert!(tx.issues_with_effects(&issue.repo)?.is_empty());
 
         tx.put_drift_check(&DriftCheck {
             repo: drift.repo.clone(),
@@ -138,7 +138,12 @@ async fn an_issue_is_known_by_its_project_until_it_is_closed() {
             issues: MissingIssues { waiting: 2, refused: Some("disabled".into()) },
         })?;
         let place = IssuePlace { number: 7, url: "https://h/7".into() };
-        tx.drift_issue_opened(&issue, place.clone())?;
+        // A detection has recorded another drift since the request.
+        tx.put_drift_issue(&DriftIssue { shows: "newer".into(), ..issue.clone() })?;
+        tx.drift_issue_opened(&issue.id, place.clone())?;
+        assert_eq!(tx.drift_issue(&issue.id)?.unwrap().shows, "newer");
+        tx.drift_issue_not_updated(&issue.id)?;
+        assert_eq!(tx.drift_issue(&issue.id)?.unwrap().shows, "");
         let missing = tx.drift_check(&drift.repo)?.unwrap().issues;
         assert_eq!(missing, MissingIssues { waiting: 2, refused: None });
         assert_eq!(tx.issue_of_drift(&drift)?, Some(place.clone()));

@@ -20,10 +20,7 @@ pub(super) async fn own(github: &Github, repo: &RepoId) -> Result<Vec<HostIssue>
     let of = |repo: &RepoId| {
         Ok::<_, HostError>(format!("{}/issues?state=open&creator={}", repo_path(repo)?, segment(own.as_str())))
     };
-    let keep = |row: Value| {
-        let author = Login::new(row["user"]["login"].as_str()?);
-        (row.get("pull_request").is_none() && author.is(own)).then(|| read(&row)).flatten()
-    };
+    let keep = |row: Value| read(github, &row).filter(|issue| issue.is_ours);
     match github.http.pages(&of(repo)?, PER_PAGE, PAGES, keep).await {
         // New issues follow the repository as well.
         Err(HostError::Moved { .. }) => {
@@ -34,7 +31,7 @@ pub(super) async fn own(github: &Github, repo: &RepoId) -> Result<Vec<HostIssue>
 }
 
 pub(super) async fn get(github: &Github, repo: &RepoId, number: u64) -> Result<Option<HostIssue>, HostError> {
-    Ok(about(github, Method::GET, repo, number, None).await?.as_ref().and_then(read))
+    Ok(about(github, Method::GET, repo, number, None).await?.and_then(|issue| read(github, &issue)))
 }
 
 pub(super) async fn create(github: &Github, repo: &RepoId, issue: &NewIssue) -> Result<HostIssue, HostError> {
@@ -43,7 +40,7 @@ pub(super) async fn create(github: &Github, repo: &RepoId, issue: &NewIssue) -> 
         body["labels"] = json!(issue.labels);
     }
     let answer = github.say(Method::POST, repo, "/issues", Some(body)).await?;
-    read(&answer.body).ok_or_else(|| odd("POST /issues", "an issue without number"))
+    read(github, &answer.body).ok_or_else(|| odd("POST /issues", "an issue without number"))
 }
 
 pub(super) async fn edit(github: &Github, repo: &RepoId, number: u64, edit: &IssueEdit) -> Result<bool, HostError> {
@@ -64,21 +61,20 @@ async fn about(
 ) -> Result<Option<Value>, HostError> {
     match github.say(method, repo, &format!("/issues/{number}"), body).await {
         Ok(answer) => Ok(Some(answer.body)),
-        // `say` has followed the repository if its present name is served, so the issue is gone if the repository is there.
-        Err(HostError::NotFound { .. } | HostError::Moved { .. }) => match github.http.get(&repo_path(repo)?).await {
-            Ok(_) | Err(HostError::Moved { .. }) => Ok(None),
-            Err(error) => Err(error),
-        },
+        // `say` has followed the repository, so the issue is gone if the repository is there under a name that is served.
+        Err(HostError::NotFound { .. } | HostError::Moved { .. }) => github.served_name(repo).await.map(|_| None),
         Err(error) => Err(error),
     }
 }
 
-fn read(issue: &Value) -> Option<HostIssue> {
+fn read(github: &Github, issue: &Value) -> Option<HostIssue> {
+    let author = issue["user"]["login"].as_str().map(Login::new);
     let url = issue["html_url"].as_str().filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     Some(HostIssue {
         number: issue["number"].as_u64()?,
         url: url.unwrap_or_default().to_owned(),
         open: issue["state"] == "open",
+        is_ours: issue.get("pull_request").is_none() && author.is_some_and(|author| author.is(github.bot_login())),
         body: issue["body"].as_str().unwrap_or_default().to_owned(),
     })
 }

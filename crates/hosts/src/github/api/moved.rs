@@ -43,7 +43,9 @@ impl Github {
         if now.check_clone_url(url).is_err() || !(self.serves)(&now) {
             return Err(HostError::Moved { what: before.to_string(), to: now.full_name() });
         }
-        tracing::warn!(%before, %now, "the repository moved; what is left to say is said there");
+        if now != *before {
+            tracing::warn!(%before, %now, "the repository moved; what is left to say is said there");
+        }
         Ok(now)
     }
 }

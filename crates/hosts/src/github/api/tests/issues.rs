@@ -60,6 +60,9 @@ async fn an_absent_issue_is_told_from_a_hidden_repository_and_from_disabled_issu
         assert_eq!(fake.github.issue(&id().repo, 7).await.unwrap(), None, "{status}");
         assert!(!fake.github.edit_issue(&id().repo, 7, &IssueEdit::Close).await.unwrap(), "{status}");
     }
+    // Its present name may be allowlisted later, or a proxy redirects for now.
+    let moved = answered(301, 301).await;
+    assert!(matches!(moved.github.issue(&id().repo, 7).await, Err(HostError::Moved { .. })));
     let hidden = answered(404, 404).await;
     assert!(matches!(hidden.github.issue(&id().repo, 7).await, Err(HostError::NotFound { .. })));
     let disabled = answered(410, 200).await;
