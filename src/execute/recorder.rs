@@ -321,7 +321,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
         merging.extend(outcomes.iter().cloned());
         run.results.extend(outcomes.iter().map(|outcome| marker::result(outcome, executable)));
         comments.extend(policy_comments(ctx, work, outcomes));
-        // What may be written over is hidden only afterwards.
+        // Comments are hidden last: the policy checks may be written over one of them.
         comments.sort_by_key(|effect| matches!(effect, Effect::Hide { .. }));
     }
     run.finished = Some(Timestamp::now());
@@ -378,7 +378,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     Ok(Ended::Answered { follows: next.map(Box::new) })
 }
 
-/// Returns the comments on the policy checks of a plan: a reply of its own.
+/// Returns the comments on the policy checks of a plan, which are a separate reply.
 fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcome>) -> Vec<Effect> {
     if ctx.settings.quiet_policy_checks {
         outcomes.retain(|outcome| !outcome.outcome.is_success());

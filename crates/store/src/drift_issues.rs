@@ -83,7 +83,7 @@ impl Tx<'_> {
     }
 
     /// Records the place of an issue that was opened. The host accepts issues, so an earlier refusal is over.
-    /// What was recorded of it since the request stays.
+    /// Other changes of the record since the request are kept.
     pub fn drift_issue_opened(&self, id: &RunId, place: IssuePlace) -> Result<()> {
         let Some(issue) = self.drift_issue(id)? else { return Ok(()) };
         self.put_drift_issue(&DriftIssue { place: Some(place), ..issue.clone() })?;

@@ -1,4 +1,5 @@
-//! The lines that a job's runner counts, and their numbers in the log: the server adds lines of its own, and the log splits long ones.
+//! Maps the line numbers of a job's runner to those of its log. They differ because the server adds lines to the log, and the log splits
+//! long ones.
 
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use super::HEAD_LINES;
 use super::ansi::{Span, TextStyle};
 use super::init_fold::InitFold;
 use super::log::{ERROR, hidden, kind, lines, put_text};
-use super::search::LogSearch;
+use super::search::{LogSearch, shown};
 use crate::domain::job_times::JobTimes;
 use crate::store::logs::LogText;
 use crate::web::pages::{clock, seconds};
@@ -258,11 +258,7 @@ impl LogPage<'_> {
             "<div class=\"l {kind}{hit}\" id=\"L{number}\"><a class=\"n\" href=\"#L{number}\" data-n=\"{number}\" tabindex=\"-1\" \
              aria-label=\"line {number}\"></a><span class=\"t\">"
         );
-        let spans = if self.html.len() < MAX_COLOURED {
-            spans
-        } else {
-            vec![Span(String::new(), spans.into_iter().map(|Span(_, text)| text).collect())]
-        };
+        let spans = if self.html.len() < MAX_COLOURED { spans } else { vec![Span(String::new(), shown(&spans))] };
         let places = match self.view.search {
             Some(search) if is_match => search.places(&spans),
             _ => Vec::new(),

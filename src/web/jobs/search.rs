@@ -43,7 +43,8 @@ impl LogSearch {
     }
 }
 
-fn shown(spans: &[Span]) -> String {
+/// Returns the text of spans, without their styles.
+pub(super) fn shown(spans: &[Span]) -> String {
     spans.iter().map(|Span(_, text)| text.as_str()).collect()
 }
 

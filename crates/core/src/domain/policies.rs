@@ -44,7 +44,7 @@ pub struct PolicySetRecord {
     pub required: u32,
 }
 
-/// What a record of an older version needs.
+/// Returns the number of approvals that a record of an older version, which has no such field, is taken to need.
 fn one_approval() -> u32 {
     1
 }
