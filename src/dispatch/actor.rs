@@ -16,7 +16,7 @@ use crate::execute::merged::{self, AfterMerge};
 use crate::execute::{self, CancelReason, CommandRun, Ended};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use backon::{ExponentialBuilder, Retryable as _};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -144,21 +144,10 @@ pub(super) async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
 }
 
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
-    let mut pull = event.pull.clone();
-    let late = inner.actors.is_late(&pull.id, &event.version);
-    let lacks_labels = inner.ctx.settings.disable_autoplan_label.is_some()
-        && inner.ctx.hosts.for_repo(&pull.id.repo).is_ok_and(|host| !host.profile().deliveries_tell_labels);
-    if late || lacks_labels || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
-        match fetch_pull(inner, &pull.id).await {
-            Ok(now) => pull = now,
-            Err(error) => {
-                tracing::warn!(pull = %pull.id, "autoplan goes by its event, the host does not answer: {error}")
-            }
-        }
-    }
+    let pull = present(inner, event, item).await?;
     let skip = if let Some(why) = inner.autoplan_refusal(&pull) {
         Some((why, None))
-    } else if pull.head.commit != event.pull.head.commit {
+    } else if event.pull.head().is_some_and(|head| *head != pull.head.commit) {
         Some(("a newer push follows", None))
     } else if planned_since(inner, &pull, item).await? {
         let head = pull.head.commit.clone();
@@ -173,6 +162,28 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     let sender = if event.sender.is_unknown() { pusher(inner, &pull).await } else { event.sender.clone() };
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, sender);
     plan_unasked(inner, pull, command, &item.cause).await
+}
+
+/// Returns the pull request of an event: as the event tells it if that is all of it and fresh, else as the host has it now. If the host does
+/// not answer, a whole pull request of the event is believed.
+async fn present(inner: &Inner, event: &PullEvent, item: &Item) -> Result<PullRequest> {
+    let id = event.pull.id();
+    let late = inner.actors.is_late(id, &event.version);
+    let lacks_labels = inner.ctx.settings.disable_autoplan_label.is_some()
+        && inner.ctx.hosts.for_repo(&id.repo).is_ok_and(|host| !host.profile().deliveries_tell_labels);
+    let old = item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH;
+    let told = event.pull.whole();
+    if let Some(told) = told.filter(|_| !late && !lacks_labels && !old) {
+        return Ok(told.clone());
+    }
+    match (fetch_pull(inner, id).await, told) {
+        (Ok(now), _) => Ok(now),
+        (Err(error), Some(told)) => {
+            tracing::warn!(pull = %id, "autoplan goes by its event, the host does not answer: {error}");
+            Ok(told.clone())
+        }
+        (Err(error), None) => Err(error).context("the host does not describe the pull request"),
+    }
 }
 
 /// Runs a plan without a command. If it is stopped, the status says why, without a comment.

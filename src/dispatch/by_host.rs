@@ -16,7 +16,7 @@ impl Inner {
             Event::Verdict(verdict) => Some(merge_again::on_verdict(self, verdict).await),
             Event::Pull(changed) if changed.action == PullAction::Updated => {
                 // It may be a vote, which some hosts report like any other change.
-                merge_again::try_in_background(self, &changed.pull.id);
+                merge_again::try_in_background(self, changed.pull.id());
                 None
             }
             _ => None,
@@ -29,15 +29,16 @@ impl Inner {
         if event.action != PullAction::Updated {
             return Ok(Event::Pull(event));
         }
-        let id = event.pull.id.clone();
+        let id = event.pull.id().clone();
         let known = self.ctx.store.read(move |view| view.known_pull(&id)).await?.filter(|known| known.open);
-        let head = &event.pull.head.commit;
-        let same_head = known.as_ref().is_some_and(|known| known.pull.head.commit == *head);
+        let head = event.pull.head();
+        let same_head = known.as_ref().is_some_and(|known| head == Some(&known.pull.head.commit));
+        let is_in_hand = || head.is_some_and(|head| self.actors.has_head(event.pull.id(), head));
         let action = if !event.pull.is_open() {
-            PullAction::Closed { merged: event.pull.state != PullState::Closed }
-        } else if !same_head && !self.actors.has_head(&event.pull.id, head) {
+            PullAction::Closed { merged: *event.pull.state() != PullState::Closed }
+        } else if !same_head && !is_in_hand() {
             PullAction::Pushed
-        } else if known.is_some_and(|known| known.pull.draft) && !event.pull.draft {
+        } else if known.is_some_and(|known| known.pull.draft) && event.pull.is_ready() {
             PullAction::Ready
         } else {
             return Ok(Event::Other("pull request updated, head and draft as before".to_owned()));

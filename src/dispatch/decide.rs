@@ -69,36 +69,39 @@ impl Inner {
 
     fn decide_pull(&self, event: &PullEvent) -> Decision {
         let (settings, pull) = (&self.ctx.settings, &event.pull);
-        if !self.allowlist.allows(&pull.id.repo) {
+        if !self.allowlist.allows(&pull.id().repo) {
             let reply = (event.action == PullAction::Opened).then_some(Message::NotAllowlisted);
-            return self.not_allowlisted(&pull.id, reply);
+            return self.not_allowlisted(pull.id(), reply);
         }
         if matches!(event.action, PullAction::Closed { .. }) {
             return Decision::Queue(Task::Closed(Box::new(event.clone())));
         }
-        let superseded = Decision::Superseded(pull.head.commit.clone());
-        if pull.fork && !settings.allow_fork_prs {
+        let superseded = match pull.head() {
+            Some(head) => Decision::Superseded(head.clone()),
+            None => Decision::Ignore("not planned"),
+        };
+        if pull.is_fork() && !settings.allow_fork_prs {
             let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
             return if say { Decision::Reply(Message::ForkRefused) } else { superseded };
         }
-        match self.no_autoplan(pull) {
+        match self.no_autoplan(pull.is_open(), pull.is_draft(), pull.labels()) {
             Some(_) => superseded,
             None => Decision::Queue(Task::Autoplan(Box::new(event.clone()))),
         }
     }
 
     /// Returns the reason not to accept an event of a pull request for autoplan: its state, its labels or the settings.
-    fn no_autoplan(&self, pull: &PullRequest) -> Option<&'static str> {
+    fn no_autoplan(&self, is_open: bool, is_draft: bool, labels: &[String]) -> Option<&'static str> {
         let settings = &self.ctx.settings;
-        let labelled = |label: &String| pull.labels.iter().any(|known| known == label);
+        let labelled = |label: &String| labels.contains(label);
         if settings.disable_autoplan {
             Some("autoplan is off on this server (`--disable-autoplan`)")
-        } else if pull.draft && !settings.allow_draft_prs {
+        } else if is_draft && !settings.allow_draft_prs {
             Some("it is a draft")
         } else if settings.disable_autoplan_label.as_ref().is_some_and(labelled) {
             Some("it has the label that keeps it from being planned (`--disable-autoplan-label`)")
         } else {
-            (!pull.is_open()).then_some("it is closed")
+            (!is_open).then_some("it is closed")
         }
     }
 
@@ -112,7 +115,7 @@ impl Inner {
         } else if !self.ctx.global.rules(&pull.id.repo, &pull.base.branch).branch_allowed {
             Some("its base branch is not served")
         } else {
-            self.no_autoplan(pull)
+            self.no_autoplan(pull.is_open(), pull.draft, &pull.labels)
         }
     }
 }

@@ -165,14 +165,14 @@ fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
 /// Handles a closed pull request: confirms that with the host, then frees its locks, plans and trees. A guess that the host does not
 /// confirm frees nothing; a signed event is believed if the host does not answer.
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
-    let id = event.pull.id.clone();
-    let mut closed = event.pull.clone();
+    let id = event.pull.id().clone();
+    let mut closed = event.pull.whole().cloned();
     match fetch_pull(inner, &id).await {
         Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.cause, None, None).await;
         }
-        Ok(now) => closed = now,
+        Ok(now) => closed = Some(now),
         Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
             return inner.answer_delivery(&id, &item.cause, None, None).await;
@@ -182,6 +182,13 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}")
         }
     }
+    if closed.is_none() {
+        let pull = id.clone();
+        let known = inner.ctx.store.read(move |view| view.known_pull(&pull)).await?;
+        closed = known.map(|known| PullRequest { state: event.pull.state().clone(), ..known.pull });
+    }
+    // What was never worked on holds nothing.
+    let Some(closed) = closed else { return inner.answer_delivery(&id, &item.cause, None, None).await };
     let answer = answer_later(inner, None);
     let pull = id.clone();
     let (mut merged, by) = (merged(&closed, event), event.sender.clone());

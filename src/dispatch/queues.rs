@@ -70,7 +70,7 @@ impl Task {
     /// Returns the head that it is about, if its event names one.
     fn head(&self) -> Option<&CommitSha> {
         match self {
-            Task::Autoplan(event) => Some(&event.pull.head.commit),
+            Task::Autoplan(event) => event.pull.head(),
             Task::TakeUp(taken_up) => Some(&taken_up.run.head),
             Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_) | Task::FollowUp(_) | Task::Command { .. } => None,
         }
@@ -147,11 +147,10 @@ impl Actors {
             if let Some(running) =
                 queue.running.as_ref().filter(|running| running.name.is_none_or(|name| !name.changes_state()))
             {
-                match &item.task {
-                    Task::Closed(_) => running.cancel.cancel(CancelReason::Closed),
-                    _ if running.plans_other_than(&event.pull.head.commit) => {
-                        let head = event.pull.head.commit.clone();
-                        running.cancel.cancel(CancelReason::Push { head, is_planned: true });
+                match (&item.task, event.pull.head()) {
+                    (Task::Closed(_), _) => running.cancel.cancel(CancelReason::Closed),
+                    (_, Some(head)) if running.plans_other_than(head) => {
+                        running.cancel.cancel(CancelReason::Push { head: head.clone(), is_planned: true });
                     }
                     _ => {}
                 }
@@ -256,7 +255,7 @@ impl Actors {
 
     /// Returns true if this head of a pull request is being planned, or waits to be.
     pub(super) fn has_head(&self, pull: &PullId, head: &CommitSha) -> bool {
-        let waits = |item: &Item| matches!(&item.task, Task::Autoplan(event) if event.pull.head.commit == *head);
+        let waits = |item: &Item| matches!(&item.task, Task::Autoplan(event) if event.pull.has_head(head));
         self.queues().get(pull).is_some_and(|queue| {
             queue
                 .running

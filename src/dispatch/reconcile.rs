@@ -250,7 +250,7 @@ impl Round<'_> {
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
         let identity = DeliveryId::new(format!("{MISSED}{id}:closed:{}", Timestamp::now().as_microsecond()));
         let action = PullAction::Closed { merged: false };
-        let event = PullEvent { action, pull, sender: Login::unknown(), version: PullVersion::default() };
+        let event = PullEvent { action, pull: pull.into(), sender: Login::unknown(), version: PullVersion::default() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
         let known = known.clone();
         let record = move |tx: &Tx<'_>| is_as_looked_at(tx, &id, Some(&known));
@@ -332,7 +332,7 @@ impl Round<'_> {
         let taken = mark.clone();
         // The pusher is unknown, and need not be the author.
         let sender = Login::unknown();
-        let event = PullEvent { action: PullAction::Pushed, pull, sender, version: now.version.clone() };
+        let event = PullEvent { action: PullAction::Pushed, pull: pull.into(), sender, version: now.version.clone() };
         let event = Event::Pull(event);
         let decision = self.inner.decide(&event, &id);
         let record = move |tx: &Tx<'_>| {
@@ -354,7 +354,7 @@ impl Round<'_> {
         }
         let event = |pull: &crate::domain::PullRequest| PullEvent {
             action: PullAction::Opened,
-            pull: pull.clone(),
+            pull: pull.clone().into(),
             sender: Login::unknown(),
             version: now.version.clone(),
         };

@@ -9,6 +9,7 @@ mod cause;
 mod clone_url;
 pub mod command;
 mod commit_address;
+mod delivered_pull;
 pub mod drift;
 pub mod drift_issue;
 pub mod duration;
@@ -34,6 +35,7 @@ pub mod state_address;
 pub mod waiting;
 
 pub use commit_address::CommitAddress;
+pub use delivered_pull::{DeliveredPull, PartialPull};
 pub use follow_up::FollowUp;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
@@ -144,7 +146,7 @@ pub enum Event {
     /// Branches have moved.
     Push(PushEvent),
     /// Work that follows from other work; no host delivers it.
-    FollowUp(FollowUp),
+    FollowUp(Box<FollowUp>),
     /// A program asked for a command through the API.
     Request(RequestEvent),
     /// A review, a vote or a commit status was added or removed.
@@ -161,7 +163,7 @@ pub struct PullEvent {
     /// Kind of change.
     pub action: PullAction,
     /// The pull request after the change.
-    pub pull: PullRequest,
+    pub pull: DeliveredPull,
     /// The person who made the change; unknown if the host does not report them.
     pub sender: Login,
     /// Version of the pull request after the change.
@@ -249,7 +251,7 @@ impl Event {
     /// Returns the pull request it is about.
     pub fn pull_id(&self) -> Option<&PullId> {
         match self {
-            Event::Pull(event) => Some(&event.pull.id),
+            Event::Pull(event) => Some(event.pull.id()),
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
             Event::FollowUp(follow_up) => Some(&follow_up.pull),

@@ -53,7 +53,7 @@ fn is_held_by_closing(view: &View<'_>, projects: &[WantedLock]) -> Result<bool> 
     }
     let unfinished = view.unfinished_deliveries()?;
     Ok(unfinished.iter().any(|(delivery, _)| match &delivery.event {
-        Event::Pull(event) => matches!(event.action, PullAction::Closed { .. }) && holders.contains(&event.pull.id),
+        Event::Pull(event) => matches!(event.action, PullAction::Closed { .. }) && holders.contains(event.pull.id()),
         _ => false,
     }))
 }

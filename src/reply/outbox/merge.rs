@@ -192,6 +192,7 @@ impl OutboxInner {
 fn closing(pull: PullRequest, head: &CommitSha) -> Delivery {
     let identity = DeliveryId::new(format!("merged:{}:{head}", pull.id));
     let action = PullAction::Closed { merged: true };
-    let event = Event::Pull(PullEvent { action, pull, sender: Login::unknown(), version: PullVersion::default() });
+    let event =
+        Event::Pull(PullEvent { action, pull: pull.into(), sender: Login::unknown(), version: PullVersion::default() });
     Delivery { identity, host_id: "merged".to_owned(), received: Timestamp::now(), event }
 }

@@ -391,7 +391,7 @@ impl Door for SecondDoor {
         let action = if event == "created" { PullAction::Opened } else { PullAction::Updated };
         let version = state.version(number);
         let identity = DeliveryId::new(format!("second:{}:{event}:{version:?}", pull.id));
-        let event = PullEvent { action, pull, sender: Login::new("ann"), version };
+        let event = PullEvent { action, pull: pull.into(), sender: Login::new("ann"), version };
         Ok(Delivered { event: Event::Pull(event), identity: Some(identity), host_id: String::new(), sight: None })
     }
 

@@ -31,6 +31,11 @@ impl FollowUp {
     /// Returns the delivery that records it. `cause` names the event that it follows from, so that one cause queues it only once.
     pub fn delivery(self, cause: &str) -> Delivery {
         let identity = DeliveryId::new(format!("{OWN}{}:{cause}", self.pull));
-        Delivery { identity, host_id: "own".to_owned(), received: Timestamp::now(), event: Event::FollowUp(self) }
+        Delivery {
+            identity,
+            host_id: "own".to_owned(),
+            received: Timestamp::now(),
+            event: Event::FollowUp(Box::new(self)),
+        }
     }
 }

@@ -161,7 +161,7 @@ impl AzureDevOpsDoor {
         };
         // The event does not name its actor: others than the author push to a pull request as well.
         let sender = if action == PullAction::Opened { pull.author.clone() } else { Login::unknown() };
-        Ok((Event::Pull(PullEvent { action, pull, sender, version }), DeliveryId::new(identity)))
+        Ok((Event::Pull(PullEvent { action, pull: pull.into(), sender, version }), DeliveryId::new(identity)))
     }
 
     /// Reads the event of a comment, with the comment's own author. Edits arrive as the same event and are ignored.

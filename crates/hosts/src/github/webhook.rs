@@ -172,7 +172,10 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), 
         id,
     };
     let sender = login(&payload.sender, "sender.login")?;
-    Ok((Event::Pull(PullEvent { action, pull, sender, version: PullVersion::new(updated_at) }), Some(identity)))
+    Ok((
+        Event::Pull(PullEvent { action, pull: pull.into(), sender, version: PullVersion::new(updated_at) }),
+        Some(identity),
+    ))
 }
 
 /// Commit of the merge on the base branch, if the payload has it. A closing is valid without it.

@@ -111,7 +111,7 @@ fn with(mut body: Value, place: &str, value: Value) -> Value {
 fn a_new_pull_request_is_read_and_the_old_host_name_is_the_new_one() {
     let read = pull_event(&event("git.pullrequest.created", "e1", pull()));
     assert_eq!(read.action, PullAction::Opened);
-    let PullRequest { id, url, clone_url, author, head, base, draft, fork, .. } = read.pull;
+    let PullRequest { id, url, clone_url, author, head, base, draft, fork, .. } = read.pull.whole().unwrap().clone();
     assert_eq!(id.to_string(), "dev.azure.com/acme/Cloud Infra/live#7");
     assert_eq!(clone_url, "https://dev.azure.com/acme/Cloud%20Infra/_git/live");
     assert_eq!(url, format!("{clone_url}/pullrequest/7"));
@@ -121,7 +121,7 @@ fn a_new_pull_request_is_read_and_the_old_host_name_is_the_new_one() {
     assert_eq!(read.version, PullVersion::new(format!("{HEAD} active main")));
     let renamed =
         with(pull(), "/repository/remoteUrl", json!("https://acme@dev.azure.com/acme/Cloud%20Infra/_git/live"));
-    assert_eq!(pull_event(&event("git.pullrequest.created", "e1", renamed)).pull.id, id);
+    assert_eq!(pull_event(&event("git.pullrequest.created", "e1", renamed)).pull.id(), &id);
 }
 
 /// Names of organizations are case-insensitive; addresses have them as somebody typed them.
@@ -130,7 +130,7 @@ fn an_organization_is_the_same_in_every_form_and_every_case() {
     let ids = ["https://Acme.visualstudio.com/x", "https://dev.azure.com/Acme/x", "https://me@dev.azure.com/ACME/x"]
         .map(|to| {
             let named = with(pull(), "/repository/remoteUrl", json!(to));
-            pull_event(&event("git.pullrequest.created", "e1", named)).pull.id.to_string()
+            pull_event(&event("git.pullrequest.created", "e1", named)).pull.id().to_string()
         });
     assert_eq!(ids, ["dev.azure.com/acme/Cloud Infra/live#7"; 3].map(str::to_owned));
 }
@@ -169,7 +169,7 @@ fn an_update_is_told_as_such_whatever_the_title_says_and_a_closing_is_one_in_bot
     assert_eq!(both[0].identity(), both[1].identity());
     let Event::Pull(read) = both[0].get() else { panic!() };
     let commit = Some("6666aaaa677bb7cccccdd88eeeeeee999999eeee".into());
-    assert_eq!((read.action, &read.pull.state), (PullAction::Closed { merged: true }, &PullState::Merged { commit }));
+    assert_eq!((read.action, read.pull.state()), (PullAction::Closed { merged: true }, &PullState::Merged { commit }));
     let abandoned = with(pull(), "/status", json!("abandoned"));
     let read = pull_event(&event("git.pullrequest.updated", "e1", abandoned));
     assert_eq!(read.action, PullAction::Closed { merged: false });

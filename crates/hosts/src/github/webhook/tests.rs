@@ -130,40 +130,42 @@ fn an_opened_pull_request_is_read_whole() {
     Pull(
         PullEvent {
             action: Opened,
-            pull: PullRequest {
-                id: PullId {
-                    repo: RepoId {
-                        host: "github.example.com",
-                        owner: "acme",
-                        name: "infra",
+            pull: Whole(
+                PullRequest {
+                    id: PullId {
+                        repo: RepoId {
+                            host: "github.example.com",
+                            owner: "acme",
+                            name: "infra",
+                        },
+                        number: 7,
                     },
-                    number: 7,
+                    title: "Open SSH through \"IAP\" — überall",
+                    url: "https://github.example.com/acme/infra/pull/7",
+                    author: "alice",
+                    head: Head {
+                        branch: "feature/ssh \"x\"",
+                        commit: "3f2c1ab0d9e77c41d2c5b6a7980f1e2d3c4b5a69",
+                        repo_owner: "acme",
+                        repo_name: "infra",
+                    },
+                    base: Base {
+                        branch: "main",
+                        commit: "9d0e77cf2c1ab0d941d2c5b6a7980f1e2d3c4b5a",
+                    },
+                    draft: false,
+                    state: Open,
+                    fork: false,
+                    labels: [
+                        "no-autoplan",
+                        "infra",
+                    ],
+                    repo_size_kib: Some(
+                        2048,
+                    ),
+                    clone_url: "https://github.example.com/acme/infra.git",
                 },
-                title: "Open SSH through \"IAP\" — überall",
-                url: "https://github.example.com/acme/infra/pull/7",
-                author: "alice",
-                head: Head {
-                    branch: "feature/ssh \"x\"",
-                    commit: "3f2c1ab0d9e77c41d2c5b6a7980f1e2d3c4b5a69",
-                    repo_owner: "acme",
-                    repo_name: "infra",
-                },
-                base: Base {
-                    branch: "main",
-                    commit: "9d0e77cf2c1ab0d941d2c5b6a7980f1e2d3c4b5a",
-                },
-                draft: false,
-                state: Open,
-                fork: false,
-                labels: [
-                    "no-autoplan",
-                    "infra",
-                ],
-                repo_size_kib: Some(
-                    2048,
-                ),
-                clone_url: "https://github.example.com/acme/infra.git",
-            },
+            ),
             sender: "bob",
             version: PullVersion(
                 "2026-04-01T10:05:00Z",
@@ -176,10 +178,10 @@ fn an_opened_pull_request_is_read_whole() {
 #[test]
 fn actions_on_pull_requests_become_ours() {
     let pushed = pull("pull_request_synchronize_deleted_fork");
-    assert_eq!((pushed.action, pushed.pull.draft, pushed.pull.fork), (PullAction::Pushed, true, true));
-    assert_eq!(pushed.pull.head.repo_owner, "");
+    assert_eq!((pushed.action, pushed.pull.is_draft(), pushed.pull.is_fork()), (PullAction::Pushed, true, true));
+    assert_eq!(pushed.pull.whole().unwrap().head.repo_owner, "");
     let ready = pull("pull_request_ready_for_review_fork");
-    assert_eq!((ready.action, ready.pull.fork), (PullAction::Ready, true));
+    assert_eq!((ready.action, ready.pull.is_fork()), (PullAction::Ready, true));
     let closed = pull("pull_request_closed_merged");
     assert_eq!((closed.action, closed.pull.is_open()), (PullAction::Closed { merged: true }, false));
 }
