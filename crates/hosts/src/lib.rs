@@ -5,5 +5,6 @@
 
 pub mod azure_devops;
 pub mod github;
+pub mod gitlab;
 pub mod vcs;
 pub mod webhook;
