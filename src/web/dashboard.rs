@@ -26,14 +26,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// Maximum number of locks on one page, of listed running jobs, and of listed owners. With the limits below, a page has less than 100 kB.
+/// Maximum number of locks on one page, and of listed running jobs. With the limits below, a page has less than 100 kB.
 pub(super) const MAX_ROWS: usize = 20;
 
+/// Maximum number of listed owners.
+const MAX_OWNERS: usize = 10;
+
 /// Maximum number of open pull requests on one page.
-pub(super) const MAX_PULLS: usize = 15;
+const MAX_PULLS: usize = 12;
 
 /// Maximum number of finished jobs on one page.
-pub(super) const MAX_RECENT: usize = 20;
+const MAX_RECENT: usize = 20;
 
 /// Maximum number of listed projects of one pull request.
 const MAX_PROJECTS: usize = 8;
@@ -72,7 +75,7 @@ impl DashboardData {
             offset: (page - 1).saturating_mul(limit),
             limit,
         };
-        let running = window(1, MAX_ROWS);
+        let (running, owners) = (window(1, MAX_ROWS), window(1, MAX_OWNERS));
         let (locks, pulls) = (window(asked.locks, MAX_ROWS), window(asked.pulls, MAX_PULLS));
         let ended = window(asked.runs, MAX_RECENT);
         let is_search = !asked.search.is_empty();
@@ -88,7 +91,7 @@ impl DashboardData {
                 }
                 Ok(DashboardData {
                     running: view.list_running_jobs(&running)?,
-                    owners: view.list_owners(&running)?,
+                    owners: view.list_owners(&owners)?,
                     waiters: view.waiters()?,
                     locks,
                     pulls,
@@ -280,7 +283,7 @@ impl Dashboard {
             locks: ListPage::new(&facts.locks, "locks", asked.locks, MAX_ROWS, asked, |(lock, status)| {
                 LockRow::new(lock, status.as_ref(), &known)
             }),
-            owners: ListPage::new(&facts.owners, "owners", 1, MAX_ROWS, asked, |owner| {
+            owners: ListPage::new(&facts.owners, "owners", 1, MAX_OWNERS, asked, |owner| {
                 OwnerRow::new(owner, &server.executable, &known)
             }),
             pulls: ListPage::new(&facts.pulls, "pulls", asked.pulls, MAX_PULLS, asked, |pull| {

@@ -29,7 +29,7 @@ try {
   });
   await taken("stop-all-applies", sandbox.server + "/", async (page) => {
     await page.getByText("Stop all applies…").click();
-    return page.locator("section", { has: page.locator("#applies") });
+    return page.locator("#health");
   });
   await taken("coloured-plan", `${sandbox.forge}/${REPO}/pull/1`, async (page) => {
     await page.getByText(/^Full plan/).click();

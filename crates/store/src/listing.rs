@@ -1,6 +1,6 @@
 //! Lists for the dashboard: search, number of matches, and one page of rows.
 
-use super::{View, parse, rows, word};
+use super::{View, rows, word};
 use anyhow::Result;
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params_from_iter};
@@ -263,33 +263,31 @@ impl View<'_> {
         )
     }
 
+    /// Loads one page of a list. A search reads the searched texts once, and the records of the page by their numbers.
     fn list<T: DeserializeOwned>(&self, list: &ListQuery, window: &Window) -> Result<Found<T>> {
         let ListQuery { from, wanted, text, order } = list;
-        let fits = window.search.condition(text);
         let all = self.count(&format!("SELECT count(*) FROM {from} WHERE {wanted}"), Vec::new())?;
-        let fitting = match window.search.words.is_empty() {
-            true => all,
-            false => self.count(
-                &format!("SELECT count(*) FROM {from} WHERE {wanted}{fits}"),
-                window.search.values().collect(),
-            )?,
-        };
         // The first table is the listed one.
-        let letter = from.split(' ').nth(1).unwrap_or_default();
-        let bounds = window.search.words.len();
-        let sql = format!(
-            "SELECT {letter}.record FROM {from} WHERE {wanted}{fits} ORDER BY {order} LIMIT ?{} OFFSET ?{}",
-            bounds + 1,
-            bounds + 2
-        );
-        let numbers = [window.limit, window.offset].map(|number| Value::Integer(rows(number)));
-        let mut statement = self.connection.prepare_cached(&sql)?;
-        let mut found = statement.query(params_from_iter(window.search.values().chain(numbers)))?;
-        let mut records = Vec::new();
-        while let Some(row) = found.next()? {
-            records.push(parse(row.get_ref(0)?.as_str()?)?);
+        let mut words = from.split(' ');
+        let (table, letter) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if window.search.words.is_empty() {
+            let sql = format!("SELECT {letter}.record FROM {from} WHERE {wanted} ORDER BY {order} LIMIT ?1 OFFSET ?2");
+            return Ok(Found {
+                rows: self.records(&sql, [rows(window.limit), rows(window.offset)])?,
+                fitting: all,
+                all,
+            });
         }
-        Ok(Found { rows: records, fitting, all })
+        let fits = window.search.condition(text);
+        let sql = format!("SELECT {letter}.seq FROM {from} WHERE {wanted}{fits} ORDER BY {order}");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let fitting = statement.query_map(params_from_iter(window.search.values()), |row| row.get(0))?;
+        let fitting: Vec<i64> = fitting.collect::<rusqlite::Result<_>>()?;
+        let record = format!("SELECT record FROM {table} WHERE seq = ?1");
+        let page = fitting.iter().skip(window.offset).take(window.limit);
+        let found = page.map(|seq| self.record(&record, [seq]));
+        let records = found.filter_map(Result::transpose).collect::<Result<_>>()?;
+        Ok(Found { rows: records, fitting: fitting.len(), all })
     }
 
     fn count(&self, sql: &str, values: Vec<Value>) -> Result<usize> {
