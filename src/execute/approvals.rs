@@ -14,7 +14,7 @@ use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
 use crate::config::approvals::ApprovalRules;
 use crate::config::approvers::Approver;
-use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules};
+use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules, RequiredOwners};
 use crate::config::repo::DEFAULT_FILES;
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::domain::requirement::Requirement;
@@ -40,8 +40,8 @@ pub(super) enum OwnersFile {
 
 /// Code owners of a project's changed files.
 struct Owned {
-    /// Changed files of the project, each with its owners.
-    files: Vec<(String, Vec<CodeOwner>)>,
+    /// Changed files of the project that have owners, each with those who have to approve it; a file once for each section.
+    files: Vec<(String, RequiredOwners)>,
     /// Reason for which the owners are unknown, as text for people.
     missing: Option<String>,
 }
@@ -221,6 +221,10 @@ impl Members<'_> {
             let is_owner = match owner {
                 CodeOwner::User(name) => login.as_str().eq_ignore_ascii_case(name),
                 CodeOwner::Team(team) => self.has(team, login).await?,
+                CodeOwner::UserOrTeam(name) => {
+                    login.as_str().eq_ignore_ascii_case(name) || self.has(name, login).await?
+                }
+                CodeOwner::Role(_) => false,
             };
             if is_owner {
                 return Ok(true);
@@ -234,8 +238,8 @@ impl Members<'_> {
             Approver::User(name) => Ok(login.as_str().eq_ignore_ascii_case(name)),
             Approver::Team(team) => self.has(team, login).await,
             Approver::CodeOwners => {
-                for (_, owners) in &owned.files {
-                    if self.owns(owners, login).await? {
+                for (_, required) in &owned.files {
+                    if self.owns(&required.owners, login).await? {
                         return Ok(true);
                     }
                 }
@@ -294,7 +298,7 @@ impl Members<'_> {
         Ok(unmet(who + &noted(notes)))
     }
 
-    /// Checks that each changed file of the project that has owners is approved by one of them.
+    /// Checks that each changed file of the project that has owners is approved by as many of them as have to.
     async fn owners(
         &mut self,
         counted: &[&Login],
@@ -305,22 +309,31 @@ impl Members<'_> {
             return Ok(unmet(missing.clone()));
         }
         let mut open = Vec::new();
-        for (file, owners) in owned.files.iter().filter(|(_, owners)| !owners.is_empty()) {
-            let mut is_approved = false;
+        for (file, required) in &owned.files {
+            let mut approved = 0;
             for login in counted {
-                is_approved = is_approved || self.owns(owners, login).await?;
+                if approved < required.count && self.owns(&required.owners, login).await? {
+                    approved += 1;
+                }
             }
-            if !is_approved {
-                open.push(format!("`{file}` ({})", named(owners.iter().map(CodeOwner::describe).collect(), " or ")));
+            if approved < required.count {
+                open.push(format!("`{file}` ({})", who_of(required)));
             }
         }
         if open.is_empty() {
-            let has_owners = owned.files.iter().any(|(_, owners)| !owners.is_empty());
-            let detail = if has_owners { "by the code owners" } else { "its files have no code owners" };
+            let detail = if owned.files.is_empty() { "its files have no code owners" } else { "by the code owners" };
             return Ok(met(detail.to_owned()));
         }
         Ok(unmet(format!("code owners have to approve {}", named(open, ", ")) + &noted(notes)))
     }
+}
+
+/// Returns the owners who have to approve a file, for people.
+fn who_of(required: &RequiredOwners) -> String {
+    let count = if required.count > 1 { format!("{} of ", required.count) } else { String::new() };
+    let owners = named(required.owners.iter().map(CodeOwner::describe).collect(), " or ");
+    let section = required.section.as_ref().map(|name| format!(", section `{name}`")).unwrap_or_default();
+    format!("{count}{owners}{section}")
 }
 
 fn describe(approver: &Approver, owned: &Owned) -> String {
@@ -346,9 +359,12 @@ fn named(mut list: Vec<String>, between: &str) -> String {
 pub(super) async fn owners_file(ctx: &Context, work: &CommandRun) -> Result<OwnersFile, Stop> {
     let credentials = prepare::credentials(ctx, work).await;
     let tip = ctx.checkouts.default_tip(&work.pull, credentials.as_ref()).await?;
-    let places = ctx.hosts.for_repo(&work.pull.id.repo).map(|host| host.profile().owner_files).unwrap_or_default();
+    let Ok(host) = ctx.hosts.for_repo(&work.pull.id.repo) else {
+        return Ok(OwnersFile::Missing("its host is not configured, so nobody is a code owner".to_owned()));
+    };
+    let language = host.profile().owner_language;
     let mut text = None;
-    for place in places {
+    for place in host.profile().owner_files {
         text = ctx.checkouts.file_at(&work.pull, &tip, place, MAX_OWNERS_FILE, credentials.as_ref()).await?;
         if text.is_some() {
             break;
@@ -357,7 +373,7 @@ pub(super) async fn owners_file(ctx: &Context, work: &CommandRun) -> Result<Owne
     let Some(text) = text else {
         return Ok(OwnersFile::Missing("the default branch has no CODEOWNERS, so nobody is a code owner".to_owned()));
     };
-    let parsed = tokio::task::spawn_blocking(move || OwnerRules::parse(&text)).await;
+    let parsed = tokio::task::spawn_blocking(move || OwnerRules::parse(language, &text)).await;
     let rules = parsed.map_err(|error| anyhow!(error).context("reading CODEOWNERS"))?;
     Ok(match rules {
         Ok(rules) => OwnersFile::Rules(rules),
@@ -378,11 +394,12 @@ async fn owned(
         OwnersFile::Missing(missing) => return Ok(Owned { files: Vec::new(), missing: Some(missing.clone()) }),
     };
     let files = changed_files(ctx, work, config, prepared).await?;
-    let files = files.into_iter().map(|file| {
-        let owners = rules.owners_of(&file).to_vec();
-        (ctx.redactor.redact(&file), owners)
-    });
-    Ok(Owned { files: files.collect(), missing: None })
+    let mut owned = Owned { files: Vec::new(), missing: None };
+    for file in files {
+        let shown = ctx.redactor.redact(&file);
+        owned.files.extend(rules.owners_of(&file).into_iter().map(|required| (shown.clone(), required.clone())));
+    }
+    Ok(owned)
 }
 
 /// Returns the changed files of a project, and the repo config if changed. Without any, a file of its directory stands for them.

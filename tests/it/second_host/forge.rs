@@ -13,8 +13,8 @@ use std::time::Duration;
 use tidelock::app::JoinedHost;
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{
-    Base, CommentEvent, CommitSha, DeliveryId, Event, Head, Login, PullAction, PullEvent, PullId, PullRequest,
-    PullState, PullVersion, RepoId,
+    Base, CommentEvent, CommitSha, DeliveryId, Event, Head, Login, OwnersLanguage, PullAction, PullEvent, PullId,
+    PullRequest, PullState, PullVersion, RepoId,
 };
 use tidelock_forge::{Forge, Repo};
 use tidelock_hosts::vcs::{
@@ -73,6 +73,7 @@ impl Second {
         let profile = Profile {
             api_type: "Second",
             owner_files: &["CODEOWNERS"],
+            owner_language: OwnersLanguage::LastRule,
             comment_limit: 9000,
             folds: false,
             pull_mark: '!',

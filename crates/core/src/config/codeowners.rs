@@ -1,13 +1,12 @@
-//! `CODEOWNERS`: owners of the files of a repository. The last rule that matches a file decides, as on GitHub. Pure.
-//!
-//! ```text
-//! *              @acme/everybody
-//! /conf/pay/     @alice @acme/payments
-//! ```
+//! `CODEOWNERS`: owners of the files of a repository. Hosts have different languages for it. Pure.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+mod last_rule;
+mod sections;
 
-/// Largest file that is read, in bytes; GitHub's own limit.
+use crate::domain::OwnersLanguage;
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+/// Largest file that is read, in bytes.
 pub const MAX_OWNERS_FILE: usize = 3 << 20;
 /// Most rules of a file.
 const MAX_RULES: usize = 5000;
@@ -17,194 +16,108 @@ const MAX_RULES: usize = 5000;
 pub enum CodeOwner {
     /// A login of the host, or an email address.
     User(String),
-    /// `owner/team`.
+    /// A team or group, such as `owner/team`.
     Team(String),
+    /// A name without a slash, which may be a person's or a group's.
+    UserOrTeam(String),
+    /// The people with a role in the project, such as `@@maintainers`. The server cannot tell who they are, so nobody is one of them.
+    Role(String),
 }
 
 impl CodeOwner {
     /// Returns the text for people.
     pub fn describe(&self) -> String {
         match self {
-            CodeOwner::User(name) => name.clone(),
+            CodeOwner::User(name) | CodeOwner::UserOrTeam(name) => name.clone(),
             CodeOwner::Team(name) => format!("team {name}"),
+            CodeOwner::Role(name) => format!("{name}, a role that this server cannot check"),
         }
     }
+}
+
+/// Owners who have to approve a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequiredOwners {
+    /// Name of the section, in a language that has them.
+    pub section: Option<String>,
+    /// The owners; empty for none.
+    pub owners: Vec<CodeOwner>,
+    /// Number of them who have to approve, at least 1.
+    pub count: usize,
 }
 
 /// Rules of one file.
 #[derive(Debug, Clone)]
 pub struct OwnerRules {
+    sections: Vec<Rules>,
+    /// Files of each section that need no approval, whatever its rules say; empty in a language without sections.
+    exclusions: Vec<GlobSet>,
+}
+
+/// Rules of which the last one that matches a file decides.
+#[derive(Debug, Clone)]
+struct Rules {
     patterns: GlobSet,
-    owners: Vec<Vec<CodeOwner>>,
+    owners: Vec<RequiredOwners>,
+}
+
+/// Rules that are being read.
+#[derive(Default)]
+struct RuleList {
+    patterns: Vec<Glob>,
+    owners: Vec<RequiredOwners>,
+}
+
+impl RuleList {
+    /// Adds a rule, which matches what any of its globs matches.
+    fn add(&mut self, globs: Vec<Glob>, owners: RequiredOwners) -> Result<(), String> {
+        if self.owners.len() >= MAX_RULES {
+            return Err(format!("it has more than {MAX_RULES} rules"));
+        }
+        for glob in globs {
+            self.patterns.push(glob);
+            self.owners.push(owners.clone());
+        }
+        Ok(())
+    }
+
+    fn build(self) -> Result<Rules, String> {
+        Ok(Rules { patterns: glob_set(self.patterns)?, owners: self.owners })
+    }
+}
+
+fn glob_set(globs: impl IntoIterator<Item = Glob>) -> Result<GlobSet, String> {
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        set.add(glob);
+    }
+    set.build().map_err(|error| error.to_string())
 }
 
 impl OwnerRules {
-    /// Parses a file. Invalid lines are ignored, as on GitHub; a file that is too large is an error.
-    pub fn parse(text: &str) -> Result<OwnerRules, String> {
+    /// Parses a file.
+    ///
+    /// # Errors
+    ///
+    /// Reason for which the file cannot be read, as text that follows "it": it is too large, or has too many rules.
+    pub fn parse(language: OwnersLanguage, text: &str) -> Result<OwnerRules, String> {
         if text.len() > MAX_OWNERS_FILE {
             return Err(format!("it is larger than {} MiB", MAX_OWNERS_FILE >> 20));
         }
-        let (mut patterns, mut owners) = (GlobSetBuilder::new(), Vec::new());
-        for line in text.lines() {
-            let words = split_words(line);
-            let Some((pattern, names)) = words.split_first() else { continue };
-            // As on GitHub, a line with an invalid owner is ignored. A line without owners means no owners.
-            let people = names.iter().map(|name| owner(name)).collect::<Option<Vec<CodeOwner>>>();
-            let (Some(globs), Some(people)) = (globs(pattern), people) else { continue };
-            if owners.len() >= MAX_RULES {
-                return Err(format!("it has more than {MAX_RULES} rules"));
-            }
-            for glob in globs {
-                patterns.add(glob);
-                owners.push(people.clone());
-            }
-        }
-        let patterns = patterns.build().map_err(|error| error.to_string())?;
-        Ok(OwnerRules { patterns, owners })
-    }
-
-    /// Returns the owners of a file, by its path from the root; empty for none.
-    pub fn owners_of(&self, path: &str) -> &[CodeOwner] {
-        let last = self.patterns.matches(path).into_iter().max();
-        last.and_then(|at| self.owners.get(at)).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// Splits a line into words: a backslash keeps a space in a word, and `#` begins a comment.
-fn split_words(line: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut word: Option<String> = None;
-    let mut chars = line.chars();
-    while let Some(char) = chars.next() {
-        match char {
-            '#' if word.is_none() => break,
-            '\\' => {
-                let word = word.get_or_insert_default();
-                match chars.next() {
-                    Some(kept @ (' ' | '#' | '@')) => word.push(kept),
-                    Some(kept) => word.extend(['\\', kept]),
-                    None => word.push('\\'),
-                }
-            }
-            _ if char.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(char),
+        match language {
+            OwnersLanguage::LastRule => last_rule::parse(text),
+            OwnersLanguage::Sections => sections::parse(text),
         }
     }
-    words.extend(word);
-    words
-}
 
-fn owner(name: &str) -> Option<CodeOwner> {
-    let lower = name.to_lowercase();
-    match lower.strip_prefix('@') {
-        Some("") => None,
-        Some(team) if team.contains('/') => Some(CodeOwner::Team(team.to_owned())),
-        Some(user) => Some(CodeOwner::User(user.to_owned())),
-        None => lower.contains('@').then_some(CodeOwner::User(lower)),
-    }
-}
-
-/// Returns the globs of a pattern; none if its syntax is not supported, such as `!x` and `[ab]`.
-fn globs(pattern: &str) -> Option<Vec<globset::Glob>> {
-    if pattern.starts_with('!') || pattern.contains(['[', ']']) {
-        return None;
-    }
-    let is_dir = pattern.ends_with('/');
-    let path = pattern.trim_end_matches('/');
-    let rest = path.trim_start_matches('/');
-    if rest.is_empty() {
-        return None;
-    }
-    let anchored = path.starts_with('/') || rest.contains('/');
-    let start = if anchored { "" } else { "**/" };
-    let escaped = rest.replace('{', "\\{").replace('}', "\\}");
-    // `docs/*` and `/*` only match direct entries; all others also match everything below.
-    let is_level = anchored && (rest == "*" || rest.ends_with("/*"));
-    let mut texts = Vec::new();
-    if !is_dir {
-        texts.push(format!("{start}{escaped}"));
-    }
-    if is_dir || !is_level {
-        texts.push(format!("{start}{escaped}/**"));
-    }
-    let glob = |text: &String| GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build().ok();
-    texts.iter().map(glob).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn owners(text: &str, path: &str) -> String {
-        let rules = OwnerRules::parse(text).unwrap();
-        rules.owners_of(path).iter().map(CodeOwner::describe).collect::<Vec<_>>().join(",")
-    }
-
-    #[test]
-    fn patterns_match_as_githubs_documentation_says() {
-        let text = "# All\n*       @global-owner1 @Global-Owner2\n*.js    @js-owner #inline comment\n*.go docs@example.com\n\
-                    *.txt @octo-org/octocats\n/build/logs/ @doctocat\ndocs/*  docs2@example.com\napps/ @octocat\n\
-                    /docs/ @doctocat\n/scripts/ @doctocat @octocat\n**/logs @octocat2\n/apps/github\n/with\\ space/x @s\n\
-                    !negated @nobody\n/x[ab] @nobody\n";
-        for (path, expected) in [
-            ("README.md", "global-owner1,global-owner2"),
-            ("a/b/c.js", "js-owner"),
-            ("c.go", "docs@example.com"),
-            ("a/x.txt", "team octo-org/octocats"),
-            ("build/logs/a/b", "octocat2"),
-            ("other/build/logs/a", "octocat2"),
-            ("apps/a/b", "octocat"),
-            ("deep/apps/x", "octocat"),
-            ("docs/a/b.md", "doctocat"),
-            ("apps/github/x", ""),
-            ("with space/x", "s"),
-            ("negated", "global-owner1,global-owner2"),
-            ("xa", "global-owner1,global-owner2"),
-        ] {
-            assert_eq!(owners(text, path), expected, "{path}");
-        }
-        assert_eq!(owners("docs/* @d\n", "docs/getting-started.md"), "d");
-        assert_eq!(owners("docs/* @d\n", "docs/build-app/troubleshooting.md"), "");
-        assert_eq!(owners("/a{b}/ @d\n", "a{b}/c"), "d");
-        assert_eq!(owners("", "x"), "");
-        assert_eq!(owners("* @all\n/* @top\n", "main.tf"), "top");
-        assert_eq!(owners("* @all\n/* @top\n", "pay/main.tf"), "all");
-    }
-
-    #[test]
-    fn a_line_with_an_owner_that_cannot_be_one_does_not_count() {
-        for line in ["/pay/ carol", "/pay/ @", "/pay/ @carol money", "/pay/ @carol @"] {
-            assert_eq!(owners(&format!("* @all\n{line}\n"), "pay/main.tf"), "all", "{line}");
-        }
-        assert_eq!(owners("* @all\n/pay/\n", "pay/main.tf"), "");
-        assert_eq!(owners("* @all\n/pay/ # nobody\n", "pay/main.tf"), "");
-    }
-
-    #[test]
-    fn a_file_without_end_is_refused() {
-        assert!(OwnerRules::parse(&"x @a\n".repeat(MAX_RULES + 1)).unwrap_err().contains("rules"));
-        assert!(OwnerRules::parse(&"#".repeat(MAX_OWNERS_FILE + 1)).unwrap_err().contains("3 MiB"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_it_panic(text in "[ -~\n]{0,200}", path in "[a-z/.*]{1,20}") {
-            if let Ok(rules) = OwnerRules::parse(&text) {
-                rules.owners_of(&path);
-            }
-        }
-
-        /// A directory rule matches the files in it, and a later rule overrides it.
-        #[test]
-        fn the_last_rule_that_matches_counts(dir in "[a-z]{1,6}", file in "[a-z]{1,6}", depth in 0..3_usize) {
-            let path = format!("{dir}/{}{file}.tf", "sub/".repeat(depth));
-            let exact = format!("/{path} @exact");
-            let text = format!("* @all\n/{dir}/ @dir\n");
-            prop_assert_eq!(owners(&text, &path), "dir");
-            prop_assert_eq!(owners(&format!("{text}{exact}\n"), &path), "exact");
-            prop_assert_eq!(owners(&format!("{exact}\n{text}"), &path), "dir");
-            prop_assert_eq!(owners(&text, &format!("elsewhere/{path}")), "all");
-        }
+    /// Returns the owners of a file who have to approve it, by its path from the root; empty for none.
+    pub fn owners_of(&self, path: &str) -> Vec<&RequiredOwners> {
+        let is_excluded = |at: usize| self.exclusions.get(at).is_some_and(|exclusions| exclusions.is_match(path));
+        let sections = self.sections.iter().enumerate().filter(|(at, _)| !is_excluded(*at));
+        let last = sections.filter_map(|(_, rules)| {
+            let last = rules.patterns.matches(path).into_iter().max()?;
+            rules.owners.get(last)
+        });
+        last.filter(|required| !required.owners.is_empty()).collect()
     }
 }

@@ -27,7 +27,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tidelock_core::domain::state::CommitStatus;
-use tidelock_core::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
+use tidelock_core::domain::{CommitAddress, CommitSha, Login, OwnersLanguage, PullId, PullRequest, RepoId};
 
 /// Longest comment, in characters.
 const COMMENT_LIMIT: usize = 150_000;
@@ -201,6 +201,7 @@ pub fn profile(address: &AzureDevOpsAddress) -> Profile {
         // The documented deliveries have no labels (learn.microsoft.com/azure/devops/service-hooks/events).
         deliveries_tell_labels: false,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS"],
+        owner_language: OwnersLanguage::LastRule,
         commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),
     }
 }

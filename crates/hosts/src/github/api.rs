@@ -32,7 +32,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tidelock_core::domain::state::{CommitStatus, StatusState};
-use tidelock_core::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
+use tidelock_core::domain::{CommitAddress, CommitSha, Login, OwnersLanguage, PullId, PullRequest, RepoId};
 
 pub use app::{AppFacts, AppOptions, Installation};
 pub use bypass::BypassedStatuses;
@@ -159,6 +159,7 @@ pub fn profile(api_url: &str) -> Profile {
         issues: true,
         deliveries_tell_labels: true,
         owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
+        owner_language: OwnersLanguage::LastRule,
         commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
 }

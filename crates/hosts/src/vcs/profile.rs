@@ -1,6 +1,6 @@
 //! Limits and features of a host.
 
-use tidelock_core::domain::CommitAddress;
+use tidelock_core::domain::{CommitAddress, OwnersLanguage};
 
 /// Properties of a host that wording, the outbox and pages depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Profile {
     pub deliveries_tell_labels: bool,
     /// Paths of a repository's `CODEOWNERS`; the first existing file counts.
     pub owner_files: &'static [&'static str],
+    /// Language of that file.
+    pub owner_language: OwnersLanguage,
     /// Address of the pages of commits; absent if there are none.
     pub commit_address: Option<CommitAddress>,
 }

@@ -1,0 +1,10 @@
+//! Languages of `CODEOWNERS`.
+
+/// Language of a file `CODEOWNERS`, by what decides about a changed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnersLanguage {
+    /// The last rule that matches it.
+    LastRule,
+    /// In each section the last rule that matches it. Owners of every section have to approve.
+    Sections,
+}
