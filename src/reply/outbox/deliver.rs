@@ -265,7 +265,7 @@ impl OutboxInner {
             Err(error) => tracing::warn!(%pull, "cannot look for an earlier try of a comment: {error}"),
         }
         match self.post(host, pull, body, over).await {
-            Err(HostOrStateError::Host(HostError::Rejected { status: 422, message, .. })) if is_too_long(&message) => {
+            Err(HostOrStateError::Host(HostError::TooLong { message, .. })) => {
                 tracing::warn!(%pull, "the host finds a comment of {} bytes too long: {message}", body.len());
                 let short = render::shortened(body, host.profile().comment_limit.min(body.chars().count()));
                 Ok(format!("{}, cut", self.post(host, pull, &short, over).await?))
@@ -295,11 +295,6 @@ impl OutboxInner {
 /// Returns true if a comment has results of a run. Policy checks are a reply of their own.
 fn tells_of_run(marker: &Value) -> bool {
     marker["results"].is_array() && marker["command"] != CommandName::PolicyCheck.as_str()
-}
-
-fn is_too_long(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    message.contains("too long") || message.contains("maximum")
 }
 
 /// Returns the id of the effect if its attempt is to be counted: effects that are never given up are tried without limit.

@@ -525,7 +525,7 @@ async fn a_server_that_lost_the_lead_deletes_no_duplicate() {
 async fn a_comment_that_is_too_long_for_the_host_is_cut() {
     let bench = Bench::new(Fake::default());
     let message = "Validation Failed; body is too long (maximum is 65536 characters)".to_owned();
-    bench.host.fail([Fate::Done, Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message })]);
+    bench.host.fail([Fate::Done, Fate::Fails(HostError::TooLong { what: "POST".into(), message })]);
     let outbox = bench.start().await;
     let Effect::Comment { run, part, body, over } = comment("a") else { unreachable!() };
     bench.record(1, vec![Effect::Comment { run, part, body: format!("{}{body}", "line\n".repeat(1000)), over }]).await;

@@ -232,8 +232,8 @@ impl Host for Github {
 
     async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError> {
         let path = format!("/issues/{}/comments", pull.number);
-        let answer = self.say(Method::POST, &pull.repo, &path, Some(json!({ "body": body }))).await?;
-        answer.body["id"].as_u64().ok_or_else(|| odd(&path, "a comment without id"))
+        let answer = self.say(Method::POST, &pull.repo, &path, Some(json!({ "body": body }))).await;
+        answer.map_err(HostError::of_comment)?.body["id"].as_u64().ok_or_else(|| odd(&path, "a comment without id"))
     }
 
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {

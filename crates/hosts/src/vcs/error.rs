@@ -51,6 +51,14 @@ pub enum HostError {
         /// Message of the host.
         message: String,
     },
+    /// A comment is longer than the host allows; a shorter one may be accepted.
+    #[error("{what}: {message}")]
+    TooLong {
+        /// The request.
+        what: String,
+        /// Message of the host.
+        message: String,
+    },
     /// The host does not know the pushed commit, either not yet or never.
     #[error("{what}: {message}")]
     UnknownCommit {
@@ -70,6 +78,20 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// Converts the error of a posted comment: a rejection because of its length becomes [`HostError::TooLong`].
+    pub(crate) fn of_comment(self) -> HostError {
+        let is_too_long = |message: &str| {
+            let message = message.to_ascii_lowercase();
+            message.contains("too long") || message.contains("maximum")
+        };
+        match self {
+            HostError::Rejected { what, status: 400 | 413 | 422, message } if is_too_long(&message) => {
+                HostError::TooLong { what, message }
+            }
+            error => error,
+        }
+    }
+
     /// Returns true if the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, HostError::RateLimited { .. } | HostError::Unavailable { .. })

@@ -160,6 +160,7 @@ fn without_code(error: HostError, code: &str) -> HostError {
         HostError::Denied { message, .. } => HostError::Denied { what, message: cut(message) },
         HostError::RateLimited { wait, .. } => HostError::RateLimited { what, wait },
         HostError::Rejected { status, message, .. } => HostError::Rejected { what, status, message: cut(message) },
+        HostError::TooLong { message, .. } => HostError::TooLong { what, message: cut(message) },
         HostError::UnknownCommit { message, .. } => HostError::UnknownCommit { what, message: cut(message) },
         HostError::Unavailable { message, .. } => HostError::Unavailable { what, message: cut(message) },
         error @ HostError::NotConfigured { .. } => error,

@@ -156,6 +156,7 @@ fn told_apart(error: &HostError) -> String {
         HostError::Denied { message, .. } => format!("denied: {message}"),
         HostError::RateLimited { wait, .. } => format!("wait {}", wait.as_secs()),
         HostError::Rejected { status, message, .. } => format!("{status}: {message}"),
+        HostError::TooLong { message, .. } => format!("too long: {message}"),
         HostError::UnknownCommit { message, .. } => format!("unknown commit: {message}"),
         HostError::Unavailable { .. } => "unavailable".to_owned(),
     }
@@ -189,7 +190,8 @@ async fn errors_are_told_apart_by_what_may_help() {
             json_response(422, json!({"message": "Validation Failed", "errors": ["was submitted too quickly"]})),
             "wait 60",
         ),
-        (json_response(422, invalid), "422: Validation Failed; body invalid; body is too long; odd"),
+        (json_response(422, invalid), "too long: Validation Failed; body invalid; body is too long; odd"),
+        (json_response(422, json!({"message": "body is invalid"})), "422: body is invalid"),
         (json_response(500, json!({"message": "oops"})), "unavailable"),
         ((StatusCode::BAD_GATEWAY, "<html>").into_response(), "unavailable"),
         ((StatusCode::CREATED, "{\"id\": ").into_response(), "unavailable"),
