@@ -1,12 +1,15 @@
 //! A small JSON client for the hosts' APIs, with limits of size and time, tokens that may change, and errors distinguished by remedy.
 
 mod headers;
+mod pages;
 mod refusal;
+
+pub(crate) use pages::{page_of, too_many};
 
 use super::{Budget, HostError, TokenSource};
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
-use headers::{moment, next_page};
+use headers::{limit_header, moment, next_page};
 use jiff::Timestamp;
 use refusal::refusal;
 use reqwest::header::{ETAG, HeaderMap, IF_NONE_MATCH};
@@ -143,10 +146,10 @@ impl Http {
 
     /// Records the rate limit of an answer. `at` is the time of the answer by the host's clock, to which the reset refers.
     fn note_budget(&self, purse: u64, headers: &HeaderMap, at: Option<Timestamp>) {
-        let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
-        let (Some(left), Some(all)) = (number("x-ratelimit-remaining"), number("x-ratelimit-limit")) else { return };
+        let number = |name: &str| limit_header(headers, name)?.to_str().ok()?.trim().parse::<u64>().ok();
+        let (Some(left), Some(all)) = (number("remaining"), number("limit")) else { return };
         let now = at.unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
-        let reset = number("x-ratelimit-reset").map(|reset| Duration::from_secs(reset.saturating_sub(now)));
+        let reset = number("reset").map(|reset| Duration::from_secs(reset.saturating_sub(now)));
         let until = Instant::now() + reset.unwrap_or(UNNAMED_RESET).min(MAX_WAIT);
         let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         budgets.insert(purse, (Budget { left, all }, until));
@@ -189,51 +192,6 @@ impl Http {
             .when(|error| matches!(error, HostError::Unavailable { .. }))
             .notify(|error, wait| tracing::debug!("{error}; trying again in {wait:?}"))
             .await
-    }
-
-    /// Returns the items that `keep` makes of all pages, `per_page` rows each. More than `max_pages` pages are an error, never a cut.
-    pub(crate) async fn pages<T>(
-        &self,
-        path: &str,
-        per_page: u32,
-        max_pages: u32,
-        keep: impl Fn(Value) -> Option<T> + Send,
-    ) -> Result<Vec<T>, HostError> {
-        self.each_page(path, per_page, max_pages, keep, &mut None).await
-    }
-
-    async fn each_page<T>(
-        &self,
-        path: &str,
-        per_page: u32,
-        max_pages: u32,
-        keep: impl Fn(Value) -> Option<T> + Send,
-        at: &mut Option<Timestamp>,
-    ) -> Result<Vec<T>, HostError> {
-        let mut items = Vec::new();
-        for page in 1..=max_pages {
-            let answer = self.get(&page_of(path, per_page, page)).await?;
-            *at = at.or(answer.at);
-            let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
-            items.extend(found.into_iter().filter_map(&keep));
-            if answer.next.is_none() {
-                return Ok(items);
-            }
-        }
-        Err(too_many(path, per_page, max_pages))
-    }
-
-    /// Returns the same, with the time of the first page by the host's clock, or by ours if the host does not report it.
-    pub(crate) async fn pages_at<T>(
-        &self,
-        path: &str,
-        per_page: u32,
-        max_pages: u32,
-        keep: impl Fn(Value) -> Option<T> + Send,
-    ) -> Result<(Vec<T>, Timestamp), HostError> {
-        let mut at = None;
-        let items = self.each_page(path, per_page, max_pages, keep, &mut at).await?;
-        Ok((items, at.unwrap_or_else(Timestamp::now)))
     }
 
     /// Sends one request, without retries.
@@ -390,18 +348,6 @@ fn explain(error: &reqwest::Error) -> String {
 /// Error for an answer that does not match the API.
 pub(crate) fn odd(what: &str, message: &str) -> HostError {
     HostError::Unavailable { what: what.to_owned(), message: format!("odd answer: {message}") }
-}
-
-/// Address of one page of a list.
-pub(crate) fn page_of(path: &str, per_page: u32, page: u32) -> String {
-    let join = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{join}per_page={per_page}&page={page}")
-}
-
-/// Error for a list that is longer than allowed.
-pub(crate) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
-    let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
-    HostError::Rejected { what: format!("GET {path}"), status: 200, message }
 }
 
 /// One segment of a path, percent-encoded.

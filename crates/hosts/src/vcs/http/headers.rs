@@ -1,7 +1,13 @@
 //! Reads the headers of an answer.
 
 use jiff::Timestamp;
-use reqwest::header::{DATE, HeaderMap, LINK};
+use reqwest::header::{DATE, HeaderMap, HeaderValue, LINK};
+
+/// Header about the rate limit: `x-ratelimit-…`, or `ratelimit-…` as GitLab writes it (docs.gitlab.com/administration/settings/
+/// user_and_ip_rate_limits, "Response headers").
+pub(super) fn limit_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a HeaderValue> {
+    headers.get(format!("x-ratelimit-{name}")).or_else(|| headers.get(format!("ratelimit-{name}")))
+}
 
 /// Time of an answer, by the host's clock.
 pub(super) fn moment(headers: &HeaderMap) -> Option<Timestamp> {

@@ -1,7 +1,7 @@
 //! Maps an answer that is no success to an error, by its status, headers and message.
 
 use super::MAX_WAIT;
-use super::headers::moment;
+use super::headers::{limit_header, moment};
 use crate::vcs::HostError;
 use jiff::Timestamp;
 use reqwest::StatusCode;
@@ -57,12 +57,12 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
     if let Some(seconds) = number(headers.get(RETRY_AFTER)) {
         return Some(Duration::from_secs(seconds.max(1)).min(MAX_WAIT));
     }
-    if number(headers.get("x-ratelimit-remaining")) != Some(0) {
+    if number(limit_header(headers, "remaining")) != Some(0) {
         return None;
     }
     // The reset is a time by the host's clock; ours may be wrong.
     let now = moment(headers).unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
-    let reset = number(headers.get("x-ratelimit-reset")).map(|at| at.saturating_sub(now).max(1));
+    let reset = number(limit_header(headers, "reset")).map(|at| at.saturating_sub(now).max(1));
     Some(reset.map_or(UNNAMED_WAIT, Duration::from_secs).min(MAX_WAIT))
 }
 
@@ -72,10 +72,14 @@ fn location(headers: &HeaderMap) -> String {
     location.chars().take(MAX_MESSAGE).collect()
 }
 
-/// The host's message in the body of an error, in one line.
+/// Returns the host's message in the body of an error, in one line. Hosts write it as `message` or `error`: a text, a list of texts, or an
+/// object with texts of fields or with a `message` of its own.
 fn error_message(body: &[u8]) -> String {
-    let Ok(value) = serde_json::from_slice::<Value>(body) else { return "no reason given".to_owned() };
-    let mut words = vec![value["message"].as_str().unwrap_or("no reason given").to_owned()];
+    const NONE: &str = "no reason given";
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return NONE.to_owned() };
+    let told = [&value["message"], &value["error"]["message"], &value["error"]];
+    let first = told.into_iter().map(words_of).find(|words| !words.is_empty());
+    let mut words = vec![first.unwrap_or_else(|| NONE.to_owned())];
     for error in value["errors"].as_array().into_iter().flatten() {
         let field = |name: &str| error[name].as_str().unwrap_or_default();
         words.push(match error.as_str().unwrap_or(field("message")) {
@@ -91,6 +95,23 @@ fn error_message(body: &[u8]) -> String {
         .filter(|c| !c.is_control())
         .take(MAX_MESSAGE)
         .collect()
+}
+
+/// Returns the texts in a message: `text`, `["text"]` or `{"field": ["text"]}`.
+fn words_of(message: &Value) -> String {
+    match message {
+        Value::String(text) => text.clone(),
+        Value::Array(texts) => texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; "),
+        Value::Object(fields) => {
+            let named = fields.iter().map(|(field, texts)| (field, words_of(texts)));
+            named
+                .filter(|(_, text)| !text.is_empty())
+                .map(|(field, text)| format!("{field} {text}"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -111,5 +132,37 @@ mod tests {
         assert_eq!(wait(&headers), Some(Duration::from_secs(30)));
         headers.remove("date");
         assert_eq!(wait(&headers), Some(MAX_WAIT));
+    }
+
+    #[test]
+    fn a_rate_limit_is_read_without_the_x_as_well() {
+        let mut headers = HeaderMap::new();
+        headers.insert("ratelimit-remaining", HeaderValue::from_static("0"));
+        headers.insert("ratelimit-reset", HeaderValue::from_static("1577836890"));
+        headers.insert("date", HeaderValue::from_static("Wed, 01 Jan 2020 00:00:00 GMT"));
+        assert_eq!(wait(&headers), Some(Duration::from_secs(90)));
+        headers.insert("ratelimit-remaining", HeaderValue::from_static("1"));
+        assert_eq!(wait(&headers), None);
+    }
+
+    #[test]
+    fn a_message_is_read_in_every_shape_as_one_short_line() {
+        for (body, want) in [
+            (r#"{"message": "404 Project Not Found"}"#, "404 Project Not Found"),
+            (r#"{"message": {"name": ["is too long", "is\r\nodd"], "url": []}}"#, "name is too long; is odd"),
+            (r#"{"message": ["one", "two"]}"#, "one; two"),
+            (r#"{"error": "insufficient_scope"}"#, "insufficient_scope"),
+            (r#"{"error": {"message": "Repository not found", "detail": {"x": "y"}}}"#, "Repository not found"),
+            (
+                r#"{"message": "Validation Failed", "errors": [{"field": "body", "code": "invalid"}]}"#,
+                "Validation Failed; body invalid",
+            ),
+            (r#"{"message": null}"#, "no reason given"),
+            ("<html>", "no reason given"),
+        ] {
+            assert_eq!(error_message(body.as_bytes()), want, "{body}");
+        }
+        let long = format!(r#"{{"message": {{"base": ["{}"]}}}}"#, "x".repeat(1000));
+        assert_eq!(error_message(long.as_bytes()).chars().count(), MAX_MESSAGE);
     }
 }

@@ -1,0 +1,65 @@
+//! Lists of several pages.
+
+use super::{Http, odd};
+use crate::vcs::HostError;
+use jiff::Timestamp;
+use serde_json::Value;
+
+impl Http {
+    /// Returns the items that `keep` makes of all pages, `per_page` rows each. More than `max_pages` pages are an error, never a cut.
+    pub(crate) async fn pages<T>(
+        &self,
+        path: &str,
+        per_page: u32,
+        max_pages: u32,
+        keep: impl Fn(Value) -> Option<T> + Send,
+    ) -> Result<Vec<T>, HostError> {
+        self.each_page(path, per_page, max_pages, keep, &mut None).await
+    }
+
+    async fn each_page<T>(
+        &self,
+        path: &str,
+        per_page: u32,
+        max_pages: u32,
+        keep: impl Fn(Value) -> Option<T> + Send,
+        at: &mut Option<Timestamp>,
+    ) -> Result<Vec<T>, HostError> {
+        let mut items = Vec::new();
+        for page in 1..=max_pages {
+            let answer = self.get(&page_of(path, per_page, page)).await?;
+            *at = at.or(answer.at);
+            let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
+            items.extend(found.into_iter().filter_map(&keep));
+            if answer.next.is_none() {
+                return Ok(items);
+            }
+        }
+        Err(too_many(path, per_page, max_pages))
+    }
+
+    /// Returns the same, with the time of the first page by the host's clock, or by ours if the host does not report it.
+    pub(crate) async fn pages_at<T>(
+        &self,
+        path: &str,
+        per_page: u32,
+        max_pages: u32,
+        keep: impl Fn(Value) -> Option<T> + Send,
+    ) -> Result<(Vec<T>, Timestamp), HostError> {
+        let mut at = None;
+        let items = self.each_page(path, per_page, max_pages, keep, &mut at).await?;
+        Ok((items, at.unwrap_or_else(Timestamp::now)))
+    }
+}
+
+/// Address of one page of a list.
+pub(crate) fn page_of(path: &str, per_page: u32, page: u32) -> String {
+    let join = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{join}per_page={per_page}&page={page}")
+}
+
+/// Error for a list that is longer than allowed.
+pub(crate) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
+    let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
+    HostError::Rejected { what: format!("GET {path}"), status: 200, message }
+}
