@@ -21,6 +21,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("vcs", &["domain", "retry"]),
     ("github", &["domain", "vcs", "webhook"]),
     ("azure_devops", &["domain", "vcs", "webhook"]),
+    ("gitlab", &["domain", "vcs", "webhook"]),
     ("sandbox", &["forge"]),
     ("locks", &["domain", "config"]),
     ("inputs", &["domain", "config"]),

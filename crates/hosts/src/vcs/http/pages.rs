@@ -50,6 +50,26 @@ impl Http {
         let items = self.each_page(path, per_page, max_pages, keep, &mut at).await?;
         Ok((items, at.unwrap_or_else(Timestamp::now)))
     }
+
+    /// Returns the items that `keep` makes of all pages, each of which names the address of the next one. An address that is not below the
+    /// API's own is an error, as it would get our token; so are more than `max_pages` pages.
+    pub(crate) async fn linked_pages<T>(
+        &self,
+        path: &str,
+        max_pages: u32,
+        keep: impl Fn(Value) -> Option<T> + Send,
+    ) -> Result<Vec<T>, HostError> {
+        let (mut items, mut page) = (Vec::new(), path.to_owned());
+        for _ in 0..max_pages {
+            let answer = self.get(&page).await?;
+            let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
+            items.extend(found.into_iter().filter_map(&keep));
+            let Some(next) = answer.next else { return Ok(items) };
+            page = self.path_of(&next).ok_or_else(|| odd(path, "its next page is at another address"))?.to_owned();
+        }
+        let message = format!("more than {max_pages} pages");
+        Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
+    }
 }
 
 /// Address of one page of a list.

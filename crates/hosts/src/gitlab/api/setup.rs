@@ -1,0 +1,93 @@
+//! Checks of `tidelock doctor` on GitLab: the token, our role in projects, and their webhooks.
+
+use super::{Gitlab, answers, people};
+use crate::vcs::HostError;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use serde_json::Value;
+use tidelock_core::domain::RepoId;
+
+/// Webhooks on one page.
+const PER_PAGE: u32 = 100;
+/// Most pages of webhooks of one project: the host allows a hundred (docs.gitlab.com/administration/instance_limits).
+const HOOK_PAGES: u32 = 5;
+
+/// Our token, as the host describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessToken {
+    /// Scopes; `api` is needed.
+    pub scopes: Vec<String>,
+    /// Last day but one on which it works; absent if it does not expire.
+    pub expires: Option<Date>,
+}
+
+/// A webhook of a project as the host has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProjectHook {
+    /// Number of the hook.
+    pub id: u64,
+    /// Address that it delivers to.
+    pub url: String,
+    /// True if it delivers events of merge requests.
+    pub merge_requests: bool,
+    /// True if it delivers comments.
+    pub notes: bool,
+    /// True if it delivers pushes.
+    pub pushes: bool,
+    /// True if the host verifies our certificate.
+    pub verifies_tls: bool,
+    /// `executable`, `temporarily_disabled` or `disabled`; empty if the host does not report it.
+    pub alert_status: String,
+    /// Time until which it is disabled; absent if it is not, or if it is disabled for good.
+    pub disabled_until: Option<Timestamp>,
+    /// True if it has a secret token or a signing token; absent if the host does not report it.
+    pub has_secret: Option<bool>,
+    /// True if it has a template of its own for the body.
+    pub has_template: bool,
+}
+
+impl Gitlab {
+    /// Returns the version of the instance, such as `18.6.0-ee`.
+    pub async fn version(&self) -> Result<String, HostError> {
+        let body = self.http.get("/version").await?.body;
+        Ok(body["version"].as_str().unwrap_or_default().chars().filter(char::is_ascii_graphic).take(40).collect())
+    }
+
+    /// Returns the host's data of our token (docs.gitlab.com/api/personal_access_tokens, "Self-inform").
+    pub async fn access_token(&self) -> Result<AccessToken, HostError> {
+        let body = self.http.get("/personal_access_tokens/self").await?.body;
+        let scopes = body["scopes"].as_array().into_iter().flatten();
+        Ok(AccessToken {
+            scopes: scopes.filter_map(Value::as_str).map(str::to_owned).collect(),
+            expires: body["expires_at"].as_str().and_then(|day| day.parse().ok()),
+        })
+    }
+
+    /// Returns our access level in a project: 30 Developer, 40 Maintainer, 50 Owner; 0 if we are no member.
+    pub async fn own_access_level(&self, repo: &RepoId) -> Result<u64, HostError> {
+        let id = self.account().await?.id;
+        people::access_level_of(self, &self.address.project_path(repo)?, id).await
+    }
+
+    /// Returns the webhooks of a project; only a Maintainer sees them (docs.gitlab.com/api/project_webhooks).
+    pub async fn project_hooks(&self, repo: &RepoId) -> Result<Vec<ProjectHook>, HostError> {
+        let path = format!("{}/hooks", self.address.project_path(repo)?);
+        self.http.pages(&path, PER_PAGE, HOOK_PAGES, |row| hook(&row)).await
+    }
+}
+
+fn hook(row: &Value) -> Option<ProjectHook> {
+    let tokens = [&row["token_present"], &row["signing_token_present"]];
+    Some(ProjectHook {
+        id: row["id"].as_u64()?,
+        url: row["url"].as_str()?.to_owned(),
+        merge_requests: row["merge_requests_events"] == true,
+        notes: row["note_events"] == true,
+        pushes: row["push_events"] == true,
+        verifies_tls: row["enable_ssl_verification"] == true,
+        alert_status: row["alert_status"].as_str().unwrap_or_default().to_owned(),
+        disabled_until: answers::moment(&row["disabled_until"]),
+        has_secret: tokens.iter().any(|told| told.is_boolean()).then(|| tokens.iter().any(|told| **told == true)),
+        has_template: row["custom_webhook_template"].as_str().is_some_and(|template| !template.is_empty()),
+    })
+}

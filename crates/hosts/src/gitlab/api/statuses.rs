@@ -1,0 +1,165 @@
+//! Commit statuses, which are jobs of pipelines on this host (docs.gitlab.com/ci/ci_cd_for_external_repos/external_commit_statuses). A merge
+//! request shows one pipeline. A status without a pipeline joins the newest one of its commit and branch, or makes one.
+
+use super::{Gitlab, answers};
+use crate::vcs::HostError;
+use crate::vcs::http::{odd, segment};
+use reqwest::Method;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tidelock_core::domain::state::{CommitStatus, StatusState};
+use tidelock_core::domain::{CommitSha, PullId};
+
+/// Longest name, description and address of a status, in characters (docs.gitlab.com/api/commits, "Set commit pipeline status").
+const LIMIT: usize = 255;
+/// Statuses on one page: the host's maximum.
+const PER_PAGE: u32 = 100;
+/// Start of the refusal of a state that cannot follow the present one, such as `pending` after `pending` before 18.3.
+const NO_TRANSITION: &str = "Cannot transition status via";
+
+/// Place of the statuses of a commit.
+enum StatusPlace {
+    /// The pipeline with this id, which the merge request shows.
+    Pipeline(u64),
+    /// The newest pipeline of this branch.
+    Branch(String),
+    /// The newest pipeline of any branch with the commit.
+    Anywhere,
+}
+
+impl StatusPlace {
+    /// Returns the place for a commit of a merge request.
+    async fn of(host: &Gitlab, pull: &PullId, commit: &CommitSha) -> Result<StatusPlace, HostError> {
+        if pull.is_branch() {
+            return Ok(StatusPlace::Anywhere);
+        }
+        let told = host.merge_request(pull).await?;
+        let pipeline = &told["head_pipeline"];
+        let is_commit = |value: &Value| answers::sha(value).as_ref() == Some(commit);
+        // The pipeline of a fork is the fork's project's, where we have no rights.
+        let is_here = pipeline["project_id"].is_null() || pipeline["project_id"] == told["target_project_id"];
+        Ok(match pipeline["id"].as_u64() {
+            Some(id) if is_here && is_commit(&pipeline["sha"]) => StatusPlace::Pipeline(id),
+            _ => match told["source_branch"].as_str() {
+                Some(branch) if is_commit(&told["sha"]) => StatusPlace::Branch(branch.to_owned()),
+                _ => StatusPlace::Anywhere,
+            },
+        })
+    }
+}
+
+pub(super) async fn set(
+    host: &Gitlab,
+    pull: &PullId,
+    commit: &CommitSha,
+    status: &CommitStatus,
+) -> Result<(), HostError> {
+    let path = format!("{}/statuses/{}", host.address.project_path(&pull.repo)?, segment(commit.as_str()));
+    let mut body = json!({
+        // Statuses of ours are pending while we work on them; `pending` would wait for a runner.
+        "state": match status.state {
+            StatusState::Pending => "running",
+            StatusState::Success => "success",
+            StatusState::Failure => "failed",
+        },
+        "name": name(&status.context),
+        "description": status.description.chars().take(LIMIT).collect::<String>(),
+    });
+    if !status.url.is_empty() && status.url.chars().count() <= LIMIT {
+        body["target_url"] = json!(status.url);
+    }
+    match StatusPlace::of(host, pull, commit).await? {
+        StatusPlace::Pipeline(id) => body["pipeline_id"] = json!(id),
+        StatusPlace::Branch(branch) => body["ref"] = json!(branch),
+        StatusPlace::Anywhere => {}
+    }
+    match host.change(Method::POST, &path, Some(body)).await {
+        // The host says so of a state that is set already.
+        Err(HostError::Rejected { status: 400, message, .. }) if message.contains(NO_TRANSITION) => Ok(()),
+        // Another request is changing the pipeline (docs.gitlab.com/api/commits, "Set commit pipeline status").
+        Err(HostError::Rejected { what, status: 409, message }) => Err(HostError::Unavailable { what, message }),
+        // The merge request was found: it is the commit that is not.
+        Err(HostError::NotFound { what }) if !pull.is_branch() => {
+            Err(HostError::UnknownCommit { what, message: format!("the host does not know commit {commit}") })
+        }
+        answered => answered.map(drop),
+    }
+}
+
+/// Returns the latest status of each of our names, as the merge request shows it. One that only another pipeline of the commit has is
+/// reported without a description, so that it differs from what was told and is set again: a pipeline may appear after its statuses.
+pub(super) async fn own(host: &Gitlab, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
+    let own = &host.account().await?.login;
+    let place = StatusPlace::of(host, pull, commit).await?;
+    let project = host.address.project_path(&pull.repo)?;
+    let path = format!("{project}/repository/commits/{}/statuses", segment(commit.as_str()));
+    let body = host.http.get(&format!("{path}?per_page={PER_PAGE}&order_by=id&sort=desc")).await?.body;
+    let Value::Array(rows) = body else { return Err(odd(&path, "not a list")) };
+    let mut rows: Vec<Value> = rows.into_iter().filter(|row| answers::login(&row["author"]).is(own)).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row["id"].as_u64()));
+    let is_there = |row: &Value| match place {
+        StatusPlace::Pipeline(id) => row["pipeline_id"].is_null() || row["pipeline_id"] == id,
+        StatusPlace::Branch(_) | StatusPlace::Anywhere => true,
+    };
+    let mut latest: Vec<CommitStatus> = Vec::new();
+    for row in rows.iter().filter(|row| is_there(row)) {
+        add(&mut latest, status(row));
+    }
+    for row in rows.iter().filter(|row| !is_there(row)) {
+        add(&mut latest, CommitStatus { description: String::new(), ..status(row) });
+    }
+    Ok(latest)
+}
+
+/// Adds a status unless there is one of this name.
+fn add(latest: &mut Vec<CommitStatus>, status: CommitStatus) {
+    if !latest.iter().any(|known| known.context == status.context) {
+        latest.push(status);
+    }
+}
+
+fn status(row: &Value) -> CommitStatus {
+    let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let state = match row["status"].as_str() {
+        Some("created" | "pending" | "running") => StatusState::Pending,
+        Some("success") => StatusState::Success,
+        _ => StatusState::Failure,
+    };
+    CommitStatus { context: text("name"), state, description: text("description"), url: text("target_url") }
+}
+
+/// Returns the name of a status. One that is too long is cut, and stays different from others that begin alike.
+fn name(context: &str) -> String {
+    /// Digits of the hash that end a cut name.
+    const DIGITS: usize = 16;
+    if context.chars().count() <= LIMIT {
+        return context.to_owned();
+    }
+    let hash = hex::encode(Sha256::digest(context));
+    let kept: String = context.chars().take(LIMIT - DIGITS - 1).collect();
+    format!("{kept}~{}", &hash[..DIGITS])
+}
+
+/// Returns true if a status of this name is one of ours, whose names begin with `first`.
+pub(super) fn is_ours(name: &str, first: &str) -> bool {
+    name.strip_prefix(first).is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_and_stay_different() {
+        let long = |end: &str| name(&format!("atlantis/plan: {}{end}", "ä".repeat(300)));
+        assert_eq!(long("a").chars().count(), LIMIT);
+        assert_ne!(long("a"), long("b"));
+        assert_eq!(name("atlantis/plan"), "atlantis/plan");
+    }
+
+    #[test]
+    fn our_own_statuses_are_told_by_their_first_part() {
+        assert!(is_ours("atlantis/apply", "atlantis") && is_ours("prod/eu/plan: a", "prod/eu"));
+        assert!(!is_ours("atlantis-2/apply", "atlantis") && !is_ours("build", "atlantis"));
+    }
+}
