@@ -241,7 +241,7 @@ mod unit_tests {
 
     fn status_of(number: u64, state: StatusState, description: &str) -> (u64, CommitStatus) {
         let (context, description, url) = ("atlantis/plan".into(), description.into(), format!("/{number}"));
-        (number, CommitStatus { context, state, description, url })
+        (number, CommitStatus { context, state, description, url, waits: false })
     }
 
     #[test]

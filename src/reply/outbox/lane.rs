@@ -81,6 +81,7 @@ mod tests {
                     state: StatusState::Pending,
                     description: String::new(),
                     url: String::new(),
+                    waits: false,
                 };
                 Effect::Status { commit: commit.into(), status }
             }

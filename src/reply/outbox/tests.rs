@@ -213,6 +213,7 @@ fn status(context: &str, text: &str) -> Effect {
         state: StatusState::Pending,
         description: text.into(),
         url: String::new(),
+        waits: false,
     };
     Effect::Status { commit: "abc".into(), status }
 }

@@ -136,6 +136,9 @@ pub struct CommitStatus {
     pub description: String,
     /// URL that it links to; empty for none.
     pub url: String,
+    /// True if it is pending and nothing is in progress: it waits for a command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
 }
 
 /// State of a commit status.

@@ -51,7 +51,8 @@ impl Statuses {
             _ if outcome.outcome.is_success() => StatusState::Success,
             _ => StatusState::Failure,
         };
-        self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref())
+        let waits = state == StatusState::Pending;
+        CommitStatus { waits, ..self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref()) }
     }
 
     /// Returns `atlantis/plan` that failed as a whole, with a reason.
@@ -127,7 +128,7 @@ impl Statuses {
         }
         let left = if in_part > 0 { format!(", {in_part}{OF_PART}") } else { String::new() };
         let text = format!("{applied}/{all} applied{up_to_date}{left}");
-        self.make("apply", StatusState::Pending, &text, None)
+        CommitStatus { waits: true, ..self.make("apply", StatusState::Pending, &text, None) }
     }
 
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was invalidated.
@@ -198,6 +199,7 @@ impl Statuses {
             state,
             description: shortened(&line(text), MAX_DESCRIPTION),
             url,
+            waits: false,
         }
     }
 
@@ -370,6 +372,7 @@ mod tests {
         ] {
             let (statuses, of_pull) = (statuses(), states(of));
             let status = if after_apply { Some(statuses.apply(&of_pull)) } else { statuses.apply_after_plan(&of_pull) };
+            assert!(status.iter().all(|status| status.waits == (status.state == StatusState::Pending)));
             let got = status.map(|status| format!("{:?} {}", status.state, status.description));
             assert_eq!(got.as_deref(), want, "{of:?} {after_apply}");
         }

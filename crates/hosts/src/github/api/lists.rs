@@ -101,8 +101,13 @@ pub(super) async fn own_statuses(
             Some("success") => StatusState::Success,
             _ => StatusState::Failure,
         };
-        let status =
-            CommitStatus { context: text("context"), state, description: text("description"), url: text("target_url") };
+        let status = CommitStatus {
+            context: text("context"),
+            state,
+            description: text("description"),
+            url: text("target_url"),
+            waits: false,
+        };
         let creator = row["creator"]["login"].as_str().map_or_else(Login::unknown, Login::new);
         Some(Ok((status, creator.is(github.bot_login()))))
     };

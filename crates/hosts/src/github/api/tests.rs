@@ -325,6 +325,7 @@ async fn statuses_fit_the_host() {
         state: StatusState::Failure,
         description: "é".repeat(200),
         url: String::new(),
+        waits: false,
     };
     fake.github.set_status(&id(), &"aaa".into(), &status).await.unwrap();
     assert_eq!(fake.requests(), ["POST /repos/acme/infra/statuses/aaa"]);
@@ -544,6 +545,7 @@ async fn a_status_of_a_commit_that_is_not_known_yet_is_told_apart() {
         state: StatusState::Success,
         description: "fine".into(),
         url: String::new(),
+        waits: false,
     };
     for (message, wanted) in [
         ("No commit found for SHA: aaaa", "unknown commit: No commit found for SHA: aaaa"),

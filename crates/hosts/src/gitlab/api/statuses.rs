@@ -1,5 +1,5 @@
-//! Commit statuses, which are jobs of pipelines on this host (docs.gitlab.com/ci/ci_cd_for_external_repos/external_commit_statuses). A merge
-//! request shows one pipeline. A status without a pipeline joins the newest one of its commit and branch, or makes one.
+//! Commit statuses, which are jobs of pipelines on this host (docs.gitlab.com/ci/ci_cd_for_external_repos/external_commit_statuses).
+//! A merge request shows one pipeline. A status without a pipeline joins the newest one of its commit and branch, or makes one.
 
 use super::{Gitlab, answers};
 use crate::vcs::HostError;
@@ -56,8 +56,9 @@ pub(super) async fn set(
 ) -> Result<(), HostError> {
     let path = format!("{}/statuses/{}", host.address.project_path(&pull.repo)?, segment(commit.as_str()));
     let mut body = json!({
-        // Statuses of ours are pending while we work on them; `pending` would wait for a runner.
         "state": match status.state {
+            // A pending or running job keeps its pipeline running, perhaps for ever. A canceled one ends it without success.
+            StatusState::Pending if status.waits => "canceled",
             StatusState::Pending => "running",
             StatusState::Success => "success",
             StatusState::Failure => "failed",
@@ -121,11 +122,17 @@ fn add(latest: &mut Vec<CommitStatus>, status: CommitStatus) {
 fn status(row: &Value) -> CommitStatus {
     let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let state = match row["status"].as_str() {
-        Some("created" | "pending" | "running") => StatusState::Pending,
+        Some("created" | "pending" | "running" | "canceled") => StatusState::Pending,
         Some("success") => StatusState::Success,
         _ => StatusState::Failure,
     };
-    CommitStatus { context: text("name"), state, description: text("description"), url: text("target_url") }
+    CommitStatus {
+        context: text("name"),
+        state,
+        description: text("description"),
+        url: text("target_url"),
+        waits: false,
+    }
 }
 
 /// Returns the name of a status. One that is too long is cut, and stays different from others that begin alike.

@@ -9,6 +9,7 @@ fn plan(state: StatusState) -> CommitStatus {
         state,
         description: "1 to add".into(),
         url: "https://t/jobs/1".into(),
+        waits: false,
     }
 }
 
@@ -34,6 +35,14 @@ async fn a_status_joins_the_pipeline_that_the_merge_request_shows() {
 }
 
 #[tokio::test]
+async fn a_status_that_waits_for_people_does_not_keep_its_pipeline_running() {
+    let stage = answering(vec![("GET", 200, merge_request()), ("POST", 201, json!({"id": 1}))]).await;
+    let waits = CommitStatus { waits: true, ..plan(StatusState::Pending) };
+    stage.host.set_status(&id(), &HEAD.into(), &waits).await.unwrap();
+    assert_eq!(stage.body_of("POST")["state"], "canceled");
+}
+
+#[tokio::test]
 async fn what_is_too_long_is_cut_or_left_out() {
     let stage = answering(vec![("GET", 200, merge_request()), ("POST", 201, json!({"id": 1}))]).await;
     let long = |start: &str| format!("{start}{}", "ä".repeat(300));
@@ -42,6 +51,7 @@ async fn what_is_too_long_is_cut_or_left_out() {
         state: StatusState::Failure,
         description: long(""),
         url: long("https://t/"),
+        waits: false,
     };
     stage.host.set_status(&id(), &HEAD.into(), &status).await.unwrap();
     let body = stage.body_of("POST");
