@@ -10,4 +10,4 @@ mod api;
 mod times;
 
 pub use address::GitlabAddress;
-pub use api::{AccessToken, Gitlab, GitlabAccount, GitlabOptions, ProjectHook, profile};
+pub use api::{AccessToken, Gitlab, GitlabAccount, GitlabOptions, HookAnswer, ProjectHook, profile};

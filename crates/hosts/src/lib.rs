@@ -1,7 +1,7 @@
-//! The hosts of repositories: GitHub and Azure DevOps.
+//! The hosts of repositories: GitHub, Azure DevOps and GitLab.
 //!
-//! Each host has a module of its own, [`github`] and [`azure_devops`], which imports no other host. They share [`webhook`], which verifies
-//! deliveries and turns them into events, and [`vcs`], which is what the server asks of every host.
+//! Each host has a module of its own, [`github`], [`azure_devops`] and [`gitlab`], which imports no other host. They share [`webhook`],
+//! which verifies deliveries and turns them into events, and [`vcs`], which is what the server asks of every host.
 
 pub mod azure_devops;
 pub mod github;

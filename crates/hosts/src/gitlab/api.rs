@@ -15,7 +15,7 @@ mod statuses;
 mod tests;
 
 pub use people::GitlabAccount;
-pub use setup::{AccessToken, ProjectHook};
+pub use setup::{AccessToken, HookAnswer, ProjectHook};
 
 use super::GitlabAddress;
 use crate::vcs::http::{Http, odd, segment};
@@ -130,8 +130,7 @@ pub fn profile(address: &GitlabAddress) -> Profile {
         comment_limit: COMMENT_LIMIT,
         folds: true,
         pull_mark: '!',
-        // A comment changes the time of its merge request at most once a minute.
-        versions_cover_comments: false,
+        versions_cover_comments: true,
         reactions: true,
         statuses_of_commits: true,
         issues: false,

@@ -11,13 +11,15 @@ use tidelock_core::domain::RepoId;
 const PER_PAGE: u32 = 100;
 /// Most pages of webhooks of one project: the host allows a hundred (docs.gitlab.com/administration/instance_limits).
 const HOOK_PAGES: u32 = 5;
+/// Longest answer to a delivery that is quoted, in characters.
+const MAX_ANSWER: usize = 200;
 
 /// Our token, as the host describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessToken {
     /// Scopes; `api` is needed.
     pub scopes: Vec<String>,
-    /// Last day but one on which it works; absent if it does not expire.
+    /// Day on which it stops working, at midnight UTC; absent if it does not expire.
     pub expires: Option<Date>,
 }
 
@@ -44,6 +46,15 @@ pub struct ProjectHook {
     pub has_secret: Option<bool>,
     /// True if it has a template of its own for the body.
     pub has_template: bool,
+}
+
+/// Our answer to a delivery, as the host keeps it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HookAnswer {
+    /// HTTP status, such as `200`, or `internal error` if there was no answer.
+    pub status: String,
+    /// Body in one line, at most 200 characters.
+    pub body: String,
 }
 
 impl Gitlab {
@@ -73,6 +84,20 @@ impl Gitlab {
     pub async fn project_hooks(&self, repo: &RepoId) -> Result<Vec<ProjectHook>, HostError> {
         let path = format!("{}/hooks", self.address.project_path(repo)?);
         self.http.pages(&path, PER_PAGE, HOOK_PAGES, |row| hook(&row)).await
+    }
+
+    /// Returns our answer to the last delivery of a project's webhook within two days; absent if there was none
+    /// (docs.gitlab.com/api/project_webhooks, "List all events for a project webhook").
+    pub async fn last_hook_answer(&self, repo: &RepoId, hook: u64) -> Result<Option<HookAnswer>, HostError> {
+        let path = format!("{}/hooks/{hook}/events?per_page=1", self.address.project_path(repo)?);
+        let body = self.http.get(&path).await?.body;
+        let Some(last) = body.get(0) else { return Ok(None) };
+        let line = |value: &Value| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            words.chars().filter(|char| !char.is_control()).take(MAX_ANSWER).collect()
+        };
+        Ok(Some(HookAnswer { status: line(&last["response_status"]), body: line(&last["response_body"]) }))
     }
 }
 

@@ -236,12 +236,25 @@ async fn open_merge_requests_come_from_all_pages_and_none_hides_the_others() {
             first.headers_mut().insert("link", link.parse().unwrap());
             first
         }
+        _ if request.ends_with("/events?action=commented&per_page=100") => {
+            // As in `events_test.go`.
+            let said = |kind: &str, iid: u64, at: &str| {
+                json!({"action_name": "commented on", "created_at": at, "note": {"noteable_type": kind, "noteable_iid": iid}})
+            };
+            ok(json!([
+                said("Issue", 7, "2030-01-01T00:00:00.000Z"),
+                said("MergeRequest", 9, "2019-08-20T09:10:30.100Z"),
+                said("MergeRequest", 9, "2019-08-20T09:10:00.000Z"),
+                said("MergeRequest", 7, "2019-08-20T09:09:00.000Z"),
+            ]))
+        }
         _ => ok(json!([row(9)])),
     })
     .await;
     let open = stage.host.open_pulls(&id().repo).await.unwrap();
     assert_eq!(open.iter().map(|open| open.pull.id.number).collect::<Vec<_>>(), [7, 9]);
     assert_eq!(open[0].version, PullVersion::new("2019-08-20T09:09:56Z"));
+    assert_eq!(open[1].version, PullVersion::new("2019-08-20T09:10:30Z"), "its last comment is later than its change");
     assert_eq!(open[0].created.to_string(), "2019-07-11T22:34:43.5Z");
     assert!(stage.requests()[0].starts_with(&format!("GET {AT}/merge_requests?state=opened&scope=all&")));
 }
@@ -323,7 +336,13 @@ async fn the_doctor_reads_token_role_and_hooks() {
     let stage = answering(vec![
         ("personal_access_tokens/self", 200, json!({"scopes": ["api"], "expires_at": "2027-01-31", "active": true})),
         ("members/all/2", 200, json!({"id": 2, "state": "active", "access_level": 40})),
-        ("/hooks", 200, json!([hook])),
+        (
+            "/hooks/1/events?per_page=1",
+            200,
+            json!([{"id": 9, "response_status": "500", "response_body": "oops\n\u{7}!", "trigger": "note_hooks"}]),
+        ),
+        ("/hooks/2/events", 200, json!([])),
+        ("/hooks?", 200, json!([hook])),
         ("/version", 200, json!({"version": "18.6.0-ee\n", "revision": "x"})),
     ])
     .await;
@@ -336,6 +355,9 @@ async fn the_doctor_reads_token_role_and_hooks() {
     assert!(hook.merge_requests && hook.notes && hook.pushes && hook.verifies_tls && hook.has_template);
     assert_eq!((hook.alert_status.as_str(), hook.has_secret), ("temporarily_disabled", Some(true)));
     assert!(hook.disabled_until.is_some());
+    let last = stage.host.last_hook_answer(&id().repo, hook.id).await.unwrap().unwrap();
+    assert_eq!(last, HookAnswer { status: "500".to_owned(), body: "oops !".to_owned() });
+    assert_eq!(stage.host.last_hook_answer(&id().repo, 2).await.unwrap(), None);
 }
 
 #[tokio::test]
