@@ -8,6 +8,7 @@ mod notes;
 mod people;
 mod pushes;
 mod quick_actions;
+mod redeliver;
 mod reviews;
 mod setup;
 mod statuses;
@@ -27,6 +28,7 @@ use crate::vcs::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 use people::UserIds;
+use redeliver::ResendRounds;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::Value;
@@ -55,6 +57,8 @@ pub struct GitlabOptions {
     pub status_name: String,
     /// Full paths of the groups that [`Host::teams_of`] looks in: the host lists nobody's groups.
     pub groups: Vec<String>,
+    /// Address that webhooks deliver to us. Failed deliveries to it are requested again; empty: none are.
+    pub events_url: String,
 }
 
 /// A GitLab host. Creating one is cheap; the first request loads certificates.
@@ -64,11 +68,13 @@ pub struct Gitlab {
     user: Login,
     status_name: String,
     groups: Vec<String>,
+    events_url: String,
     http: Http,
     /// Account of the token, once the host has reported it.
     account: OnceLock<GitlabAccount>,
     users: UserIds,
     told: ToldKeys,
+    resends: ResendRounds,
 }
 
 impl Gitlab {
@@ -83,9 +89,11 @@ impl Gitlab {
             user: options.user.unwrap_or_else(Login::unknown),
             status_name: options.status_name,
             groups: options.groups,
+            events_url: options.events_url,
             account: OnceLock::new(),
             users: UserIds::default(),
             told: ToldKeys::default(),
+            resends: ResendRounds::default(),
         }
     }
 
@@ -290,6 +298,10 @@ impl Host for Gitlab {
         source: SourceBranch,
     ) -> Result<Merging, HostError> {
         merge::merge(self, pull, method, source).await
+    }
+
+    async fn redeliver_missed(&self) -> Result<usize, HostError> {
+        redeliver::missed(self).await
     }
 
     async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {

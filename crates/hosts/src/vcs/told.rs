@@ -24,6 +24,11 @@ impl ToldKeys {
         known.insert(repo.clone(), key);
     }
 
+    /// Returns the names that answers were about, in no order.
+    pub(crate) fn names(&self) -> Vec<RepoId> {
+        self.lock().keys().cloned().collect()
+    }
+
     pub(crate) fn get(&self, repo: &RepoId) -> Option<String> {
         self.lock().get(repo).cloned()
     }

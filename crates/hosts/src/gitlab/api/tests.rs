@@ -72,6 +72,7 @@ async fn stage(part: impl Fn(usize, &str) -> Response + Send + Sync + 'static) -
         token: TokenSource::Value("t0ken".into()),
         status_name: "atlantis".into(),
         groups: vec!["acme/platform".into(), "acme/others".into()],
+        events_url: "https://t.example.com/events".into(),
     });
     host.http = host.http.hasty();
     Stage { host, asked }
@@ -358,6 +359,42 @@ async fn the_doctor_reads_token_role_and_hooks() {
     let last = stage.host.last_hook_answer(&id().repo, hook.id).await.unwrap().unwrap();
     assert_eq!(last, HookAnswer { status: "500".to_owned(), body: "oops !".to_owned() });
     assert_eq!(stage.host.last_hook_answer(&id().repo, 2).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn failed_deliveries_to_us_are_requested_again_once_an_hour() {
+    let event = |id: u64, key: &str, trigger: &str, status: &str| json!({"id": id, "trigger": trigger, "response_status": status, "request_headers": {"Idempotency-Key": key}});
+    let events = json!([
+        event(5, "a", "merge_request_hooks", "200"),
+        event(4, "b", "note_hooks", "internal error"),
+        event(3, "c", "push_hooks", "500"),
+        event(2, "a", "merge_request_hooks", "503"),
+        with(event(1, "d", "note_hooks", "500"), "request_headers", Value::Null),
+    ]);
+    let hooks = json!([
+        {"id": 1, "url": "https://jenkins.example.com/"},
+        {"id": 2, "url": "https://t.example.com/events"},
+    ]);
+    let stage = answering(vec![
+        ("/resend", 201, json!({"response_status": 200})),
+        ("/hooks/2/events?", 200, events),
+        ("/hooks?", 200, hooks),
+        ("merge_requests/7", 200, merge_request()),
+    ])
+    .await;
+    assert_eq!(stage.host.redeliver_missed().await.unwrap(), 0, "no project is known yet");
+    stage.host.pull_request(&id()).await.unwrap();
+    assert_eq!(stage.host.redeliver_missed().await.unwrap(), 1);
+    assert_eq!(stage.requests().last().unwrap(), &format!("POST {AT}/hooks/2/events/4/resend"));
+    assert_eq!(stage.host.redeliver_missed().await.unwrap(), 0);
+    assert_eq!(stage.requests().len(), 4, "{:?}", stage.requests());
+    let member = answering(vec![
+        ("/hooks", 403, json!({"message": "403 Forbidden"})),
+        ("merge_requests/7", 200, merge_request()),
+    ])
+    .await;
+    member.host.pull_request(&id()).await.unwrap();
+    assert_eq!(member.host.redeliver_missed().await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -80,6 +80,7 @@ fn error_message(body: &[u8]) -> String {
     let told = [&value["message"], &value["error"]["message"], &value["error"]];
     let first = told.into_iter().map(words_of).find(|words| !words.is_empty());
     let mut words = vec![first.unwrap_or_else(|| NONE.to_owned())];
+    words.extend(value["error_description"].as_str().map(str::to_owned));
     for error in value["errors"].as_array().into_iter().flatten() {
         let field = |name: &str| error[name].as_str().unwrap_or_default();
         words.push(match error.as_str().unwrap_or(field("message")) {
@@ -152,6 +153,10 @@ mod tests {
             (r#"{"message": {"name": ["is too long", "is\r\nodd"], "url": []}}"#, "name is too long; is odd"),
             (r#"{"message": ["one", "two"]}"#, "one; two"),
             (r#"{"error": "insufficient_scope"}"#, "insufficient_scope"),
+            (
+                r#"{"error": "invalid_token", "error_description": "Token is expired."}"#,
+                "invalid_token; Token is expired.",
+            ),
             (r#"{"error": {"message": "Repository not found", "detail": {"x": "y"}}}"#, "Repository not found"),
             (
                 r#"{"message": "Validation Failed", "errors": [{"field": "body", "code": "invalid"}]}"#,
