@@ -1,5 +1,6 @@
 //! GitLab: GitLab.com, Self-Managed and Dedicated.
 //!
+//! - `webhook`: the [`GitlabDoor`] for webhooks and system hooks. It checks the secret token or the signature and reads events.
 //! - `api`: [`Gitlab`], the implementation of `Host` over REST, and the doctor's requests.
 //! - `address`, `times`: addresses and times, which deliveries and answers of the API have in common.
 //!
@@ -8,6 +9,8 @@
 mod address;
 mod api;
 mod times;
+mod webhook;
 
 pub use address::GitlabAddress;
 pub use api::{AccessToken, Gitlab, GitlabAccount, GitlabOptions, HookAnswer, ProjectHook, profile};
+pub use webhook::GitlabDoor;

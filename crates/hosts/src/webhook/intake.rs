@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use tidelock_core::domain::{CommitSha, DeliveryId, Event, PullId, RepoId, Sighting};
 
-/// Recognizes, verifies and reads the deliveries of one VCS host. All of it is pure.
+/// Recognizes, verifies and reads the deliveries of one VCS host. All of it is pure, but a proof with a time is compared with the clock.
 pub trait Door: Send + Sync {
     /// Kind of host in one lower-case word, such as `github`. Identities in the state begin with it, so it never changes.
     fn kind(&self) -> &'static str;
