@@ -3,6 +3,7 @@
 
 mod azure_devops;
 mod github;
+mod gitlab;
 
 use super::doctor::report::Findings;
 use crate::config::ConfigError;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 
 /// All kinds of hosts, in the order of joined hosts. Append only: the order is part of the lease's fingerprint, and the secret of the first
 /// named host makes the key for requests of the lead.
-static KNOWN: [&dyn KnownHost; 2] = [&github::OnGithub, &azure_devops::OnAzureDevOps];
+static KNOWN: [&dyn KnownHost; 3] = [&github::OnGithub, &azure_devops::OnAzureDevOps, &gitlab::OnGitlab];
 
 /// One kind of VCS host: what the application makes of its settings.
 #[async_trait]

@@ -103,8 +103,8 @@ impl<'a> Gatekeeper<'a> {
     /// Creates one with the server's own rules for this repository and base branch.
     pub(crate) fn new(ctx: &'a Context, repo: &'a RepoId, base_branch: &str, person: Asker<'a>) -> Gatekeeper<'a> {
         let mut permissions = Permissions::default();
-        if let Some(allowed) = ctx.settings.team_rules(&repo.host) {
-            permissions = permissions.with("the server's settings (`--gh-team-allowlist`)", &allowed);
+        if let Some((name, allowed)) = ctx.settings.team_rules(&repo.host) {
+            permissions = permissions.with(&format!("the server's settings (`--{name}`)"), &allowed);
         }
         if let Some(allowed) = &ctx.global.rules(repo, base_branch).allowed {
             permissions = permissions.with("the server's `repos.yaml` (`allowed_users`, `allowed_teams`)", allowed);

@@ -1,11 +1,10 @@
 //! Settings of Azure DevOps: `azuredevops-hostname`, and the account there.
 
-use super::addresses::is_loopback;
+use super::check::SHORTEST_PROOF;
 use super::hosts::HostSettings;
 use super::typed::Reader;
-use super::{TokenSetting, check};
-use secrecy::{ExposeSecret, SecretString};
-use url::Url;
+use super::{TokenSetting, addresses, check};
+use secrecy::SecretString;
 
 rows! {
     static ROWS {
@@ -68,9 +67,6 @@ const SERVICES: &str = "dev.azure.com";
 const FORMER: &str = ".visualstudio.com";
 /// Name of the setting of the previous password.
 const PREVIOUS: &str = "azuredevops-previous-webhook-password";
-/// Shortest password of deliveries, in characters. Requests with the right password are accepted however many with a wrong one come from
-/// the same address, since the service delivers for strangers from there as well. The password must therefore be too long to guess.
-const SHORTEST_PASSWORD: usize = 16;
 /// Message about the scopes that the token needs.
 const SCOPES: &str = "A personal access token needs the scopes Code (read & write), Code (status) and Pull Request Threads (read & \
      write)";
@@ -93,14 +89,14 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevOpsSettings> {
     let webhook_user = r.text("azuredevops-webhook-user");
     let webhook_password = r.secret("azuredevops-webhook-password");
     let previous_webhook_password = r.secret(PREVIOUS);
-    if previous_webhook_password.as_ref().is_some_and(is_short) {
-        r.wrong(PREVIOUS, format!("is shorter than {SHORTEST_PASSWORD} characters: leave it out, and lose deliveries"));
+    if previous_webhook_password.as_ref().is_some_and(check::is_guessable) {
+        r.wrong(PREVIOUS, format!("is shorter than {SHORTEST_PROOF} characters: leave it out, and lose deliveries"));
     }
     match (&webhook_password, webhook_user.is_empty()) {
-        (Some(password), false) if is_short(password) => r.wrong(
+        (Some(password), false) if check::is_guessable(password) => r.wrong(
             "azuredevops-webhook-password",
             format!(
-                "is shorter than {SHORTEST_PASSWORD} characters: it could be found by trying. Make one with \
+                "is shorter than {SHORTEST_PROOF} characters: it could be found by trying. Make one with \
                  `openssl rand -hex 20`, and set it here and in the service hooks"
             ),
         ),
@@ -125,37 +121,22 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevOpsSettings> {
     })
 }
 
-/// Returns true if a password is short enough to guess.
-fn is_short(password: &SecretString) -> bool {
-    password.expose_secret().chars().count() < SHORTEST_PASSWORD
-}
-
 /// Parses the host name for repository ids and the prefix of every address: `dev.azure.com`, `ORGANIZATION.visualstudio.com` (its former
 /// name), `HOST[:PORT][/PATH]`, or `http://LOOPBACK:PORT[/PATH]`.
 fn address(text: &str) -> Result<(String, String), &'static str> {
     const FORM: &str = "is not of the form HOST, HOST:PORT or HOST/PATH, such as tfs.example.com/tfs";
-    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
-    let url = Url::parse(&with_scheme).map_err(|_| FORM)?;
-    let has_more = url.query().is_some() || url.fragment().is_some() || !url.username().is_empty();
-    let hostname = url.host_str().filter(|_| !has_more).ok_or(FORM)?.to_owned();
-    match url.scheme() {
-        "https" => {}
-        "http" if is_loopback(&url) => {}
-        "http" => return Err("begins with http://, which is for loopback addresses only"),
-        _ => return Err(FORM),
-    }
+    let (hostname, base) = addresses::host_and_base(text, FORM)?;
     if hostname == SERVICES || hostname.ends_with(FORMER) {
         return Ok((SERVICES.to_owned(), format!("https://{SERVICES}")));
     }
-    let port = url.port().map_or(String::new(), |port| format!(":{port}"));
-    let path = url.path().trim_end_matches('/');
-    Ok((hostname.clone(), format!("{}://{hostname}{port}{path}", url.scheme())))
+    Ok((hostname, base))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::{invalid, loaded};
     use super::*;
+    use secrecy::ExposeSecret;
 
     #[test]
     fn every_form_of_the_host_name_leads_to_its_address() {

@@ -5,8 +5,7 @@ mod app;
 use super::addresses::is_loopback;
 use super::hosts::{self, HostSettings};
 use super::typed::Reader;
-use super::{Settings, TokenSetting, access, check};
-use crate::config::permissions::Allowed;
+use super::{TokenSetting, access, check};
 use secrecy::SecretString;
 use std::path::PathBuf;
 use url::Url;
@@ -106,6 +105,8 @@ pub enum GithubAppKey {
     File(PathBuf),
 }
 
+/// Name of the setting with rules of teams.
+pub(super) const TEAMS: &str = "gh-team-allowlist";
 /// Path below GitHub's API at which it publishes the addresses of its deliveries.
 const META: &str = "/meta";
 /// Highest `gh-posts-per-hour`.
@@ -114,15 +115,6 @@ const MAX_POSTS: i64 = 1_000_000;
 const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
      Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
      scope repo (and admin:repo_hook for the doctor)";
-
-impl Settings {
-    /// Returns the rules of `gh-team-allowlist`, if they apply to repositories on this host.
-    pub fn team_rules(&self, host: &str) -> Option<Allowed> {
-        let is_meant = self.github.as_ref().is_some_and(|github| github.hostname == host);
-        let given = is_meant && !self.gh_team_allowlist.is_empty();
-        given.then(|| Allowed { users: Vec::new(), teams: self.gh_team_allowlist.clone() })
-    }
-}
 
 /// Reads host and account, and reports everything that is missing. Absent if another host is set and no setting of this one is.
 pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {

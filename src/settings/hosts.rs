@@ -2,10 +2,11 @@
 
 use super::table::Setting;
 use super::typed::Reader;
-use super::{Settings, azure_devops, github};
+use super::{Settings, azure_devops, github, gitlab};
+use crate::config::permissions::Allowed;
 
 /// All hosts.
-pub(super) static ALL: [&HostSettings; 2] = [&github::HOST, &azure_devops::HOST];
+pub(super) static ALL: [&HostSettings; 3] = [&github::HOST, &azure_devops::HOST, &gitlab::HOST];
 
 /// The settings of one host, by name.
 pub(super) struct HostSettings {
@@ -33,11 +34,22 @@ impl HostSettings {
     }
 }
 
+impl Settings {
+    /// Returns the rules of a setting that apply to repositories on this host, with the name of the setting; absent if it has none.
+    pub fn team_rules(&self, host: &str) -> Option<(&'static str, Allowed)> {
+        let of_github = self.github.as_ref().map(|github| (&github.hostname, github::TEAMS, &self.gh_team_allowlist));
+        let of_gitlab = self.gitlab.as_ref().map(|gitlab| (&gitlab.hostname, gitlab::GROUPS, &gitlab.group_allowlist));
+        let (_, name, teams) = [of_github, of_gitlab].into_iter().flatten().find(|(name, ..)| *name == host)?;
+        (!teams.is_empty()).then(|| (name, Allowed { users: Vec::new(), teams: teams.clone() }))
+    }
+}
+
 /// Refuses two hosts with one name: repositories are known by the name of their host.
 pub(super) fn check_names(settings: &Settings, r: &mut Reader) {
     let names = [
         settings.github.as_ref().map(|github| &github.hostname),
         settings.azure_devops.as_ref().map(|azure| &azure.hostname),
+        settings.gitlab.as_ref().map(|gitlab| &gitlab.hostname),
     ];
     let mut known: Vec<(&str, &String)> = Vec::new();
     for (host, name) in ALL.iter().zip(names) {
@@ -67,6 +79,26 @@ mod tests {
             hidden.sort_unstable();
             assert_eq!(files, hidden);
         }
+    }
+
+    #[test]
+    fn the_rules_of_a_setting_are_for_repositories_on_its_host() {
+        let flags = [
+            "--gh-user=bot",
+            "--gh-token=t",
+            "--gh-team-allowlist=sre:apply",
+            "--gitlab-user=bot",
+            "--gitlab-token=t",
+            "--gitlab-group-allowlist=acme/platform:plan",
+            "--allow-unsigned-webhooks",
+            "--repo-allowlist=*",
+        ];
+        let settings = Settings::load(flags.map(OsString::from), [("HOME".into(), "/home/tide".into())]);
+        let settings = settings.unwrap_or_else(|error| panic!("{error}"));
+        let rules = |host| settings.team_rules(host).map(|(name, allowed)| (name, allowed.teams.join(",")));
+        assert_eq!(rules("github.com"), Some(("gh-team-allowlist", "sre:apply".to_owned())));
+        assert_eq!(rules("gitlab.com"), Some(("gitlab-group-allowlist", "acme/platform:plan".to_owned())));
+        assert_eq!(rules("dev.azure.com"), None);
     }
 
     #[test]

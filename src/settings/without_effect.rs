@@ -7,7 +7,7 @@ without_effect! {
         Accepted("our mirrors need none") => {
             "checkout-depth": Number = "0", "Depth of clones.";
         }
-        Accepted("on GitHub it is always kept pending") => {
+        Accepted("on GitLab a status that waits is canceled, so that no pipeline runs on; elsewhere it is always kept pending") => {
             "pending-apply-status": Switch = "false", "Keep the apply status pending while plans wait, on GitLab.";
         }
         Accepted("always on in effect") => {
@@ -31,8 +31,7 @@ without_effect! {
             "gitea-base-url": Text = "https://gitea.com", "Gitea.";
             "gitea-page-size": Number = "30", "Page size of Gitea's API.";
         }
-        Accepted("GitLab is not built yet") => {
-            "gitlab-hostname": Text = "gitlab.com", "GitLab.";
+        Accepted("the merge request names the pipeline of a status") => {
             "gitlab-status-retry-enabled": Switch = "false", "Retry longer to find the pipeline of a status.";
         }
         Accepted("locks are kept in the bucket") => {
@@ -56,10 +55,6 @@ without_effect! {
             "gitea-token": Secret, "Token for Gitea.";
             "gitea-user": Text, "User on Gitea.";
             "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";
-            "gitlab-group-allowlist": List, "Which group may use which command.";
-            "gitlab-token": Secret, "Token for GitLab.";
-            "gitlab-user": Text, "User on GitLab.";
-            "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
         }
     }
 }
