@@ -25,12 +25,13 @@ locals {
   webhook_sources = var.webhook_sources != null ? var.webhook_sources : concat(
     local.with_github ? ["github"] : [],
     var.azuredevops != null ? ["azuredevops"] : [],
+    var.gitlab != null ? ["gitlab"] : [],
   )
   webhook_ranges = sort(distinct(flatten([for s in local.webhook_sources : lookup(local.published_ranges, s, [s])])))
 
-  # The server knows two of the names, and keeps their ranges fresh.
+  # The server knows three of the names, and keeps GitHub's ranges fresh.
   server_allowlist = sort(distinct(flatten([
-    for s in local.webhook_sources : contains(["github", "azuredevops"], s) ? [s] : lookup(local.published_ranges, s, [s])
+    for s in local.webhook_sources : contains(["github", "gitlab", "azuredevops"], s) ? [s] : lookup(local.published_ranges, s, [s])
   ])))
 
   with_armor = local.with_balancer && var.enable_cloud_armor

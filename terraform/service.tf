@@ -20,6 +20,10 @@ locals {
       TIDELOCK_AZUREDEVOPS_USER         = var.azuredevops.user
       TIDELOCK_AZUREDEVOPS_WEBHOOK_USER = var.azuredevops.webhook_user
     },
+    var.gitlab == null ? {} : {
+      TIDELOCK_GITLAB_HOSTNAME = var.gitlab.hostname
+      TIDELOCK_GITLAB_USER     = var.gitlab.user
+    },
   )
 
   # The receiver has no key: the App is named to it as the server names it by itself.
@@ -50,7 +54,7 @@ locals {
   )
 
   scratch_path = "/var/lib/tidelock"
-  file_names   = { gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token" }
+  file_names   = { gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token", gitlab_token = "token" }
 }
 
 resource "google_cloud_run_v2_service" "leader" {

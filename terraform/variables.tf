@@ -1,5 +1,5 @@
 # The settings of a deployment. Only project_id, region, repo_allowlist and (with a load balancer) domain have no default; nor has image,
-# but in a release's archive. At least one of github, github_app and azuredevops is needed.
+# but in a release's archive. At least one of github, github_app, gitlab and azuredevops is needed.
 
 # Where
 
@@ -217,9 +217,9 @@ variable "webhook_sources" {
   validation {
     condition = var.webhook_sources != null || (
       try(var.github.hostname, "github.com") == "github.com" && try(var.github_app.hostname, "github.com") == "github.com"
-      && try(var.azuredevops.hostname, "dev.azure.com") == "dev.azure.com"
+      && try(var.azuredevops.hostname, "dev.azure.com") == "dev.azure.com" && try(var.gitlab.hostname, "gitlab.com") == "gitlab.com"
     )
-    error_message = "webhook_sources is needed: the published addresses are those of github.com and dev.azure.com, not of another host."
+    error_message = "webhook_sources is needed: the published addresses are those of github.com, gitlab.com and dev.azure.com, not of another host."
   }
 
   validation {
@@ -540,8 +540,30 @@ variable "azuredevops" {
   }
 
   validation {
-    condition     = var.github != null || var.github_app != null || var.azuredevops != null
-    error_message = "The server needs at least one of github, github_app and azuredevops."
+    condition     = var.github != null || var.github_app != null || var.azuredevops != null || var.gitlab != null
+    error_message = "The server needs at least one of github, github_app, gitlab and azuredevops."
+  }
+}
+
+variable "gitlab" {
+  description = <<-EOT
+    Our account on GitLab, alone or beside other hosts: `user` is its user name, `hostname` gitlab.com or HOST[:PORT][/PATH] of an instance.
+    Its token is the secret gitlab_token, the secret token of the webhooks gitlab_webhook_secret, of 16 characters or more.
+  EOT
+  type = object({
+    user     = string
+    hostname = optional(string, "gitlab.com")
+  })
+  default = null
+
+  validation {
+    condition     = var.gitlab == null || try(length(var.gitlab.user) > 0, false)
+    error_message = "gitlab.user is the account's user name."
+  }
+
+  validation {
+    condition     = var.gitlab == null || can(regex("^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$", var.gitlab.hostname))
+    error_message = "gitlab.hostname is HOST, HOST:PORT or HOST/PATH, without https://."
   }
 }
 
@@ -555,8 +577,8 @@ variable "repo_allowlist" {
   }
 
   validation {
-    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "dev.azure.com/*", "*"], r)])
-    error_message = "repo_allowlist does not take all of github.com or dev.azure.com: anybody could run code here."
+    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "gitlab.com/*", "dev.azure.com/*", "*"], r)])
+    error_message = "repo_allowlist does not take all of github.com, gitlab.com or dev.azure.com: anybody could run code here."
   }
 }
 
@@ -615,6 +637,8 @@ variable "secrets" {
     gh_webhook_secret            = optional(string)
     azuredevops_token            = optional(string)
     azuredevops_webhook_password = optional(string)
+    gitlab_token                 = optional(string)
+    gitlab_webhook_secret        = optional(string)
   })
   default  = {}
   nullable = false
@@ -635,6 +659,8 @@ variable "secret_values" {
     gh_webhook_secret            = optional(string)
     azuredevops_token            = optional(string)
     azuredevops_webhook_password = optional(string)
+    gitlab_token                 = optional(string)
+    gitlab_webhook_secret        = optional(string)
   })
   default   = null
   sensitive = true
@@ -652,8 +678,8 @@ variable "secret_versions" {
   description = <<-EOT
     Version numbers of secrets, by the keys of secrets and the variables of secret_env. The service names numbers, so that a
     rotated secret is a rollout and an old revision goes on with the old value. Of what is left out the newest is looked up while planning.
-    `gh_previous_webhook_secret` and `azuredevops_previous_webhook_password` are older versions of the webhook secret and of the service
-    hooks' password that are still taken while the host changes to the newer one.
+    `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret` and `azuredevops_previous_webhook_password` are older versions of the
+    webhook secrets and of the service hooks' password that are still taken while the host changes to the newer one.
   EOT
   type        = map(string)
   default     = {}
