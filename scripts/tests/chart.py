@@ -258,7 +258,7 @@ def every_key_of_atlantis():
             check(f"atlantis' {path}: gives {part}", part in text and (part not in before or key.get("same")))
         if "warns" in key:
             warnings = warnings_of([d for d in yaml.safe_load_all(done.stdout) if d])
-            lines = [line for line in warnings.splitlines() if line.startswith(f"{path.split('.')[0] if path.split('.')[0] in ('redis', 'gitlab', 'gitea', 'bitbucket', 'image') else path}:")]
+            lines = [line for line in warnings.splitlines() if line.startswith(f"{path.split('.')[0] if path.split('.')[0] in ('redis', 'gitea', 'bitbucket', 'image') else path}:")]
             check(f"atlantis' {path}: is warned of", any(key["warns"] in line for line in lines), warnings)
         else:
             check(f"atlantis' {path}: has an equivalent", "gives" in key)
@@ -326,6 +326,18 @@ def azure_devops():
     check("both hosts: one Secret of one's own", not any(d["kind"] == "Secret" for d in docs) and (
         env["TIDELOCK_GH_TOKEN"], env["TIDELOCK_AZUREDEVOPS_TOKEN"]) == (("mine", "github_token"), ("mine", "azuredevops_token")))
     check("both hosts: a server of one's own", env["TIDELOCK_AZUREDEVOPS_HOSTNAME"] == "tfs.contoso.test/tfs" and env["TIDELOCK_AZUREDEVOPS_USER"] == "CONTOSO\\bot")
+
+
+def gitlab():
+    """Values of Atlantis' chart for GitLab, alone."""
+    values = {"user": "bot", "token": "t0ken", "secret": "long enough to keep"}
+    docs = rendered("gitlab", merged(LEAST, {"orgAllowlist": "gitlab.com/acme/*"}) | {"github": {}, "gitlab": values})
+    env = env_of(pod_of(docs)[2])
+    secret = {k: base64.b64decode(v) for k, v in of(docs, "Secret", "tidelock-webhook")["data"].items()}
+    check("gitlab: the Secret has both", secret == {"gitlab_token": b"t0ken", "gitlab_secret": b"long enough to keep"}, secret)
+    check("gitlab: the server reads them", (env["TIDELOCK_GITLAB_TOKEN"], env["TIDELOCK_GITLAB_WEBHOOK_SECRET"], env["TIDELOCK_GITLAB_USER"])
+          == (("tidelock-webhook", "gitlab_token"), ("tidelock-webhook", "gitlab_secret"), "bot"), env)
+    check("gitlab: nothing of another host", not any(name.startswith("TIDELOCK_GH_") for name in env) and "TIDELOCK_GITLAB_HOSTNAME" not in env)
 
 
 def github_app():
@@ -414,7 +426,10 @@ def refused_values():
         ({"github": {"user": None}}, "user"),
         ({"volumeClaim": {"enabled": False}}, "leaves the state nowhere"),
         ({"basicAuth": {"username": "u"}}, "basicAuth.password is missing"),
-        ({"github": None, "gitlab": {"user": "u"}}, "gitlab alone cannot be served"),
+        ({"github": None, "gitea": {"user": "u"}}, "gitea alone cannot be served"),
+        ({"gitlab": {"user": "u", "token": "t"}}, "gitlab.token and gitlab.secret are missing"),
+        ({"gitlab": {"token": "t", "secret": "long enough to keep"}}, "user"),
+        ({"gitlab": {"user": "u", "token": "t", "secret": "short"}}, "secret"),
         ({"github": None, "githubApp": {"id": 1}}, "githubApp.key and githubApp.secret are missing"),
         ({"github": None, "githubApp": {"key": "k", "secret": "s"}}, "githubApp.id is missing"),
         ({"github": {"user": None, "token": None, "secret": None, "hostname": "git.acme.test"}}, "github.user is missing"),
@@ -453,6 +468,7 @@ values_of_atlantis()
 every_key_of_atlantis()
 other_values()
 azure_devops()
+gitlab()
 github_app()
 routes_of_the_gateway()
 executors()

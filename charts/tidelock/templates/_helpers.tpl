@@ -126,7 +126,7 @@ ghcr.io/example/tidelock
 {{- define "tidelock.hosts" -}}
 {{- $github := default (dict) .Values.github -}}
 {{- $app := default (dict) .Values.githubApp -}}
-{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) | toJson -}}
+{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) "gitlab" (not (empty .Values.gitlab)) | toJson -}}
 {{- end -}}
 
 {{/* The routes of the Gateway API that are on, as JSON. */}}
@@ -208,9 +208,15 @@ https://{{ tpl (first $main.hostnames) . }}
 {{- fail "azuredevops.token and azuredevops.webhookPassword are missing: give both, or vcsSecretName, an existing Secret with the keys azuredevops_token and azuredevops_webhook_password" -}}
 {{- end -}}
 {{- end -}}
-{{- range $name := list "gitlab" "bitbucket" "gitea" -}}
-{{- if and (index $.Values $name) (not (or $hosts.user $hosts.app $hosts.azure)) -}}
-{{- fail (printf "%s alone cannot be served: give github, githubApp or azuredevops" $name) -}}
+{{- with .Values.gitlab -}}
+{{- $_ := required "gitlab.user is missing: the user name of the account that the token belongs to" .user -}}
+{{- if not (or $.Values.vcsSecretName (and .token .secret)) -}}
+{{- fail "gitlab.token and gitlab.secret are missing: give both, or vcsSecretName, an existing Secret with the keys gitlab_token and gitlab_secret" -}}
+{{- end -}}
+{{- end -}}
+{{- range $name := list "bitbucket" "gitea" -}}
+{{- if and (index $.Values $name) (not (or $hosts.user $hosts.app $hosts.azure $hosts.gitlab)) -}}
+{{- fail (printf "%s alone cannot be served: give github, githubApp, gitlab or azuredevops" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (not .Values.bucket) (not .Values.volumeClaim.enabled) -}}
@@ -258,7 +264,7 @@ https://{{ tpl (first $main.hostnames) . }}
 {{- if and $hosts.user $v.githubApp -}}
 {{- $lines = append $lines "githubApp: not used, because github.user is given; leave one of them out" -}}
 {{- end -}}
-{{- range $name, $host := dict "gitlab" "GitLab" "bitbucket" "Bitbucket" "gitea" "Gitea" -}}
+{{- range $name, $host := dict "bitbucket" "Bitbucket" "gitea" "Gitea" -}}
 {{- if index $v $name -}}
 {{- $lines = append $lines (printf "%s: not used, %s is not built yet" $name $host) -}}
 {{- end -}}

@@ -116,6 +116,13 @@ chart is said there. */}}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_AZUREDEVOPS_TOKEN" (include "tidelock.vcsSecretName" $) "azuredevops_token") }}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD" (include "tidelock.vcsSecretName" $) "azuredevops_webhook_password") }}
 {{- end }}
+{{- with $v.gitlab }}
+- name: TIDELOCK_GITLAB_USER
+  value: {{ .user | quote }}
+{{- include "tidelock.variable" (list "TIDELOCK_GITLAB_HOSTNAME" .hostname) }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_GITLAB_TOKEN" (include "tidelock.vcsSecretName" $) "gitlab_token") }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_GITLAB_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "gitlab_secret") }}
+{{- end }}
 {{- with include "tidelock.basicAuthSecretName" . }}
 - name: TIDELOCK_WEB_BASIC_AUTH
   value: "true"
