@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps. A value goes by standard input
+# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps, GitLab. A value goes by standard input
 # or a descriptor; checks ask the host whose it is.
 # shellcheck disable=SC2154,SC2034 # variables of scripts/deploy
 
@@ -14,6 +14,7 @@ secret_keys() {
     [ -z "$gh_app_id" ] || echo gh_app_key
     if with_github; then echo gh_webhook_secret; fi
     [ -z "$azuredevops_user" ] || printf 'azuredevops_token\nazuredevops_webhook_password\n'
+    [ -z "$gitlab_user" ] || printf 'gitlab_token\ngitlab_webhook_secret\n'
 }
 
 check_hosts() {
@@ -23,12 +24,13 @@ check_hosts() {
     [ -z "$gh_app_installation_id" ] || matches "$gh_app_installation_id" '^[1-9][0-9]*$' || fault "--gh-app-installation-id $gh_app_installation_id is no number" "the number at the end of the installation's address"
     matches "$gh_hostname" '^([a-z0-9-]+\.)+[a-z]{2,}(:[0-9]+)?$' || fault "$gh_hostname is no host name" "--gh-hostname without https://, in lower case"
     matches "$azuredevops_hostname" '^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$' || fault "$azuredevops_hostname is no host name" "--azuredevops-hostname without https://, such as tfs.example.com/tfs"
+    matches "$gitlab_hostname" '^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$' || fault "$gitlab_hostname is no host name" "--gitlab-hostname without https://, such as git.example.com/gitlab"
     if [ -n "$webhook" ] && [ -z "$gh_user" ]; then
-        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, and Azure DevOps has service hooks" "leave it out; what to set is shown at the end"
+        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, Azure DevOps has service hooks, and those of GitLab are added by hand" "leave it out; what to set is shown at the end"
     fi
 }
 
-# sources: the addresses that deliveries come from. Those of another host than github.com and dev.azure.com are known to its operator only:
+# sources: the addresses that deliveries come from. Those of another host than github.com, gitlab.com and dev.azure.com are known to its operator only:
 # Cloud Armor and server would refuse them.
 check_sources() {
     local source part unknown=() all=()
@@ -40,13 +42,14 @@ check_sources() {
     if [ ${#sources[@]} -eq 0 ]; then
         if with_github; then sources+=(github); [ "$gh_hostname" = github.com ] || unknown+=("$gh_hostname"); fi
         if [ -n "$azuredevops_user" ]; then sources+=(azuredevops); [ "$azuredevops_hostname" = dev.azure.com ] || unknown+=("$azuredevops_hostname"); fi
+        if [ -n "$gitlab_user" ]; then sources+=(gitlab); [ "$gitlab_hostname" = gitlab.com ] || unknown+=("$gitlab_hostname"); fi
         for source in ${unknown[@]+"${unknown[@]}"}; do
             fault "--webhook-source is missing: the published addresses are not those of $source" "--webhook-source with the addresses that $source sends deliveries from, such as 198.51.100.7/32"
         done
     fi
     for source in ${sources[@]+"${sources[@]}"}; do
-        matches "$source" '^(github|azuredevops|[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:]+:[0-9a-fA-F:]*/[0-9]{1,3})$' \
-            || fault "--webhook-source $source is no range" "such as 198.51.100.0/24, 198.51.100.7/32, 2001:db8::/32, github or azuredevops"
+        matches "$source" '^(github|gitlab|azuredevops|[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:]+:[0-9a-fA-F:]*/[0-9]{1,3})$' \
+            || fault "--webhook-source $source is no range" "such as 198.51.100.0/24, 198.51.100.7/32, 2001:db8::/32, github, gitlab or azuredevops"
     done
 }
 
@@ -185,23 +188,37 @@ check_azure_token() {
     note "the token is $azuredevops_user's"
 }
 
+check_gitlab_token() {
+    local login
+    login=$(curl --silent --show-error --fail --config <(printf 'header = "PRIVATE-TOKEN: %s"\n' "$value") "https://$gitlab_hostname/api/v4/user" 2>/dev/null \
+        | text_field username || true)
+    [ -n "$login" ] || fail "$gitlab_hostname does not take the token" "make a new one for $gitlab_user and give it again"
+    [ "$login" = "$gitlab_user" ] || fail "the token is $login's, not $gitlab_user's" "give $gitlab_user's token, or --gitlab-user $login"
+    note "the token is $gitlab_user's"
+}
+
 keep_hosts_secrets() {
     previous_versions=''
     [ -z "$gh_user" ] || keep_given gh_token "$gh_token_file" --gh-token-file token "Token of $gh_user" check_gh_token
     [ -z "$gh_app_id" ] || keep_given gh_app_key "$gh_app_key_file" --gh-app-key-file "private key" '' check_app_key
     if with_github; then keep_made gh_webhook_secret "$gh_webhook_secret_file" gh_previous_webhook_secret "the webhook"; fi
-    [ -n "$azuredevops_user" ] || return 0
-    keep_given azuredevops_token "$azuredevops_token_file" --azuredevops-token-file token "Token of $azuredevops_user" check_azure_token
-    keep_made azuredevops_webhook_password '' azuredevops_previous_webhook_password "each service hook"
+    if [ -n "$azuredevops_user" ]; then
+        keep_given azuredevops_token "$azuredevops_token_file" --azuredevops-token-file token "Token of $azuredevops_user" check_azure_token
+        keep_made azuredevops_webhook_password '' azuredevops_previous_webhook_password "each service hook"
+    fi
+    [ -n "$gitlab_user" ] || return 0
+    keep_given gitlab_token "$gitlab_token_file" --gitlab-token-file token "Token of $gitlab_user" check_gitlab_token
+    keep_made gitlab_webhook_secret '' gitlab_previous_webhook_secret "each webhook of GitLab"
 }
 
 # The hosts as the module's variables.
 write_hosts() {
-    local github=null app=null azure=null
+    local github=null app=null azure=null gitlab=null
     [ -z "$gh_user" ] || github="{\"user\": $(json "$gh_user"), \"hostname\": $(json "$gh_hostname")}"
     [ -z "$gh_app_id" ] || app="{\"id\": $gh_app_id, ${gh_app_slug:+\"slug\": $(json "$gh_app_slug"), }${gh_app_installation_id:+\"installation_id\": $gh_app_installation_id, }\"hostname\": $(json "$gh_hostname")}"
     [ -z "$azuredevops_user" ] || azure="{\"user\": $(json "$azuredevops_user"), \"webhook_user\": $(json "$azuredevops_webhook_user"), \"hostname\": $(json "$azuredevops_hostname")}"
-    printf '  "github": %s,\n  "github_app": %s,\n  "azuredevops": %s,\n' "$github" "$app" "$azure"
+    [ -z "$gitlab_user" ] || gitlab="{\"user\": $(json "$gitlab_user"), \"hostname\": $(json "$gitlab_hostname")}"
+    printf '  "github": %s,\n  "github_app": %s,\n  "azuredevops": %s,\n  "gitlab": %s,\n' "$github" "$app" "$azure" "$gitlab"
 }
 
 # The versions that the service names, as a JSON object.
@@ -221,6 +238,7 @@ doctor_hosts() {
     [ -z "$gh_user" ] || printf -- '--gh-user=%s\n--gh-hostname=%s\n' "$gh_user" "$gh_hostname"
     [ -z "$gh_app_id" ] || printf -- '--gh-app-id=%s\n--gh-hostname=%s\n' "$gh_app_id" "$gh_hostname"
     [ -z "$azuredevops_user" ] || printf -- '--azuredevops-user=%s\n--azuredevops-hostname=%s\n--azuredevops-webhook-user=%s\n' "$azuredevops_user" "$azuredevops_hostname" "$azuredevops_webhook_user"
+    [ -z "$gitlab_user" ] || printf -- '--gitlab-user=%s\n--gitlab-hostname=%s\n' "$gitlab_user" "$gitlab_hostname"
 }
 
 # variable_of KEY: the server's.
@@ -240,8 +258,13 @@ show_webhook() {
         note "secret        gcloud secrets versions access latest --secret=$(secret_of gh_webhook_secret) --project=$project"
         left "set the App's webhook: URL $1, the secret as shown under Webhook above; then install the App where its repositories are (docs/github-app.md)"
     fi
-    [ -n "$azuredevops_user" ] || return 0
-    note "service hooks of each project (docs/azure-devops.md), URL $1, all resource details"
-    note "basic authentication: user $azuredevops_webhook_user, password: gcloud secrets versions access latest --secret=$(secret_of azuredevops_webhook_password) --project=$project"
-    left "add the service hooks as shown under Webhook above (docs/azure-devops.md names the events)"
+    if [ -n "$azuredevops_user" ]; then
+        note "service hooks of each project (docs/azure-devops.md), URL $1, all resource details"
+        note "basic authentication: user $azuredevops_webhook_user, password: gcloud secrets versions access latest --secret=$(secret_of azuredevops_webhook_password) --project=$project"
+        left "add the service hooks as shown under Webhook above (docs/azure-devops.md names the events)"
+    fi
+    [ -n "$gitlab_user" ] || return 0
+    note "webhook of each project or group of GitLab (docs/gitlab.md), URL $1; events: merge requests, comments, pushes"
+    note "secret token  gcloud secrets versions access latest --secret=$(secret_of gitlab_webhook_secret) --project=$project"
+    left "add the webhooks of GitLab as shown under Webhook above"
 }

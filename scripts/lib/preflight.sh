@@ -24,7 +24,7 @@ check_flags() {
     step "What is asked for"
     ask project --project "Google Cloud project id"
     ask region --region "region, such as europe-west1"
-    [ -n "$gh_app_id$azuredevops_user" ] || ask gh_user --gh-user "login of the bot's GitHub account; or --gh-app-id, --azuredevops-user"
+    [ -n "$gh_app_id$azuredevops_user$gitlab_user" ] || ask gh_user --gh-user "login of the bot's GitHub account; or --gh-app-id, --gitlab-user, --azuredevops-user"
     ask repo_allowlist --repo-allowlist "repositories, such as github.com/acme/*"
     case $entry in
         load_balancer | existing_load_balancer) ask domain --domain "host name, such as tidelock.example.com" ;;
@@ -45,6 +45,7 @@ check_flags() {
     file_to_read --gh-app-key-file "$gh_app_key_file"
     file_to_read --gh-webhook-secret-file "$gh_webhook_secret_file"
     file_to_read --azuredevops-token-file "$azuredevops_token_file"
+    file_to_read --gitlab-token-file "$gitlab_token_file"
     file_to_read --webhook-token-file "$webhook_token_file"
     file_to_read --iap-client-secret-file "$iap_client_secret_file"
     file_to_read --repo-config "$repo_config"
@@ -87,7 +88,7 @@ check_words() {
     check_hosts
     matches "$wait_minutes" '^[0-9]+$' || fault "--wait $wait_minutes is no number of minutes" "--wait 60"
     case ",$repo_allowlist," in
-        *,\*,* | *,\*/\*,* | *,github.com/\*,* | *,dev.azure.com/\*,*) fault "--repo-allowlist $repo_allowlist lets anybody run code with the server's identity" "name your organization: $gh_hostname/ORG/*" ;;
+        *,\*,* | *,\*/\*,* | *,github.com/\*,* | *,gitlab.com/\*,* | *,dev.azure.com/\*,*) fault "--repo-allowlist $repo_allowlist lets anybody run code with the server's identity" "name your organization: $gh_hostname/ORG/*" ;;
     esac
     check_sources
 }
@@ -240,7 +241,7 @@ ask_quotas() {
 check_armor() {
     local source ranges=0 policies=1 rules expressions=0 known metric
     for source in "${sources[@]}"; do
-        case $source in github) ranges=$((ranges + 6)) ;; azuredevops) ranges=$((ranges + 24)) ;; *) ranges=$((ranges + 1)) ;; esac
+        case $source in github) ranges=$((ranges + 6)) ;; azuredevops) ranges=$((ranges + 24)) ;; gitlab) ranges=$((ranges + 2)) ;; *) ranges=$((ranges + 1)) ;; esac
     done
     rules=$(((ranges + 9) / 10 + 1))
     known=0

@@ -88,7 +88,7 @@ class Place:
         return self
 
     def no_secret_anywhere(self):
-        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
+        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", "hush-gitlab-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
         kept = [p.read_text(errors="replace") for p in (self.dir / "kept").rglob("*") if p.is_file()]
         for secret in secrets:
             assert secret not in self.said, f"a secret was printed:\n{self.said}"
@@ -320,6 +320,24 @@ def azure_devops_is_deployed_alone_and_beside_github():
     Place().run(*alone, *azure, *server, token=False, code=1).says("--webhook-source is missing", "not those of tfs.acme.example/tfs")
     Place().run(*alone, *azure, *server, "--webhook-source", "198.51.100.0/24", token=False).says("Done:")
     Place().run(*alone, *azure, "--repo-allowlist", "dev.azure.com/*", token=False, code=1).says("lets anybody run code")
+
+
+def gitlab_is_deployed_alone():
+    p = Place()
+    (p.dir / "pat").write_text("hush-gitlab-token\n")
+    gitlab = ["--gitlab-user", "acme-bot", "--gitlab-token-file", str(p.dir / "pat")]
+    alone = ["gitlab.com/acme/*" if f == "github.com/acme/*" else f for f in NO_ACCOUNT]
+    p.run(*alone, *gitlab, token=False).says("the token is acme-bot's", "webhook of each project or group of GitLab", "Done:")
+    secrets, settings = p.cloud()["secrets"], p.settings()
+    assert secrets["tidelock-gitlab-token"] == ["hush-gitlab-token"] and re.fullmatch("[0-9a-f]{64}", secrets["tidelock-gitlab-webhook-secret"][0]) and len(secrets) == 2
+    assert settings["gitlab"] == {"user": "acme-bot", "hostname": "gitlab.com"} and settings["github"] is None and settings["azuredevops"] is None
+    assert settings["webhook_sources"] == ["gitlab"] and settings["secret_versions"] == {"gitlab_token": "1", "gitlab_webhook_secret": "1"}
+    p.run("--yes", token=False)
+    assert p.changes() == [], p.changes()
+    Place().run(*alone, *gitlab[2:], "--gitlab-user", "bob", token=False, code=1).says("the token is acme-bot's, not bob's")
+    own = ["--gitlab-hostname", "git.acme.example/gitlab", "--repo-allowlist", "git.acme.example/acme/*"]
+    Place().run(*alone, *gitlab, *own, token=False, code=1).says("--webhook-source is missing", "not those of git.acme.example/gitlab")
+    Place().run(*alone, *gitlab, "--repo-allowlist", "gitlab.com/*", token=False, code=1).says("lets anybody run code")
 
 
 def without_an_organization_an_oauth_client_is_needed():
