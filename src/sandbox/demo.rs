@@ -10,6 +10,7 @@ pub(crate) fn repository(kind: HostKind) -> &'static str {
     match kind {
         HostKind::Github => "acme/infrastructure",
         HostKind::AzureDevOps => "acme/Platform Team/infrastructure",
+        HostKind::Gitlab => "acme/platform/infrastructure",
     }
 }
 

@@ -6,7 +6,6 @@ mod shapes;
 #[cfg(test)]
 mod tests;
 
-use super::faults::Fault;
 use super::git_http::{self, Fetches, SERVICES};
 use super::state::State;
 use super::{BOT, Forge, HostKind, Shared, hooks, kind, server};
@@ -48,6 +47,11 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// Body of a refusal that a test orders.
+pub(super) fn fault(status: u16) -> Value {
+    Refusal::new(status, "VS800075", "a fault of the test").body()
+}
+
 impl Forge {
     /// Sets the answer of `policy/evaluations` for every pull request.
     pub fn set_policy_evaluations(&self, evaluations: Vec<Value>) {
@@ -57,14 +61,6 @@ impl Forge {
     /// Sets the answer of `git/policy/configurations` for every branch.
     pub fn set_policy_configurations(&self, configurations: Vec<Value>) {
         self.shared.change(|state| state.policies.configurations = configurations);
-    }
-
-    /// Refuses the next `times` matching requests in the form of Azure DevOps; status 429 comes with a time to wait
-    /// (learn.microsoft.com/azure/devops/integrate/concepts/rate-limits).
-    pub fn refuse_next(&self, method: &str, path_glob: &str, status: u16, times: usize) -> anyhow::Result<()> {
-        let body = Refusal::new(status, "VS800075", "a fault of the test").body();
-        let headers = if status == 429 { vec![("Retry-After".to_owned(), "1".to_owned())] } else { Vec::new() };
-        self.fail_next(method, path_glob, Fault::Status(status, body.to_string(), headers), times)
     }
 
     /// Invalidates the token of the server's account.

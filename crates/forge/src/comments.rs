@@ -2,7 +2,7 @@
 
 use super::kind::written;
 use super::state::{CommentState, State};
-use super::{HostKind, azure_devops, hooks, timestamp};
+use super::{HostKind, azure_devops, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 
 /// Longest comment of GitHub, in characters.
@@ -59,7 +59,11 @@ fn check_body(state: &State, body: &str) -> anyhow::Result<()> {
     if body.trim().is_empty() {
         bail!("Body cannot be blank");
     }
-    let most = if state.kind == HostKind::Github { MAX_COMMENT } else { azure_devops::MAX_COMMENT };
+    let most = match state.kind {
+        HostKind::Github => MAX_COMMENT,
+        HostKind::AzureDevOps => azure_devops::MAX_COMMENT,
+        HostKind::Gitlab => gitlab::MAX_NOTE,
+    };
     if body.chars().count() > most {
         bail!("Body is too long (maximum is {most} characters)");
     }

@@ -19,7 +19,7 @@ const MAX_GIT_OUTPUT: u64 = 32 << 20;
 const OLDEST_GIT: (u32, u32) = (2, 38);
 
 const CONFIG: &str = "[http]\n\treceivepack = true\n[uploadpack]\n\tallowFilter = true\n\tallowAnySHA1InWant = true\n\
-     [receive]\n\thideRefs = refs/pull\n\tautogc = false\n[gc]\n\tauto = 0\n";
+     [receive]\n\thideRefs = refs/pull\n\thideRefs = refs/merge-requests\n\tautogc = false\n[gc]\n\tauto = 0\n";
 
 /// Variables that a surrounding git command sets (hooks, rebases) and that must not reach the forge's own git.
 const GIT_VARIABLES: [&str; 7] = [
@@ -259,6 +259,13 @@ impl GitRepo {
 
     pub(super) async fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
         self.run(&["update-ref", "-d", &format!("refs/heads/{branch}")], Vec::new()).await.map(drop)
+    }
+
+    /// Returns the branches that contain a commit.
+    pub(super) async fn branches_with(&self, sha: &str) -> anyhow::Result<Vec<String>> {
+        let args = ["for-each-ref", "--format=%(refname:lstrip=2)", "--contains", sha, "refs/heads"];
+        let text = self.run(&args, Vec::new()).await?;
+        Ok(text.lines().map(str::to_owned).collect())
     }
 
     /// Returns true if this full id is a commit of the repository.

@@ -1,8 +1,8 @@
-//! Webhooks: signed like GitHub's, or with basic auth like Azure DevOps', sent in order by one task, recorded, and sent again only on
-//! request.
+//! Webhooks: signed like GitHub's, with basic auth like Azure DevOps' or with a secret like GitLab's, sent in order by one task, recorded,
+//! and sent again only on request.
 
 use super::state::State;
-use super::{HostKind, Shared, azure_devops, random_hex, shapes, timestamp};
+use super::{HostKind, Shared, azure_devops, gitlab, random_hex, shapes, timestamp};
 use anyhow::Context;
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::ExposeSecret;
@@ -31,11 +31,11 @@ const MAX_ANSWER: usize = 64 << 10;
 pub struct Delivery {
     /// Number of this record, for [`super::Forge::redeliver`].
     pub id: u64,
-    /// `X-GitHub-Delivery` or `X-VSS-ActivityId`; a redelivery has the same.
+    /// `X-GitHub-Delivery`, `X-VSS-ActivityId` or `Idempotency-Key`; a redelivery has the same.
     pub guid: String,
-    /// `X-GitHub-Event`, such as `pull_request`; on Azure DevOps the `eventType` of the body.
+    /// `X-GitHub-Event`, such as `pull_request`, or `X-Gitlab-Event`; on Azure DevOps the `eventType` of the body.
     pub event: String,
-    /// The payload's `action`, if it has one.
+    /// The payload's action, if it has one.
     pub action: Option<String>,
     /// The exact body.
     pub body: String,
@@ -94,7 +94,7 @@ pub(super) fn emit_pull(
     emit_pull_with(state, url, repo, number, action, sender, json!({}))
 }
 
-/// Queues the same event with more fields, which only GitHub has.
+/// Queues the same event with more fields, in GitHub's form.
 pub(super) fn emit_pull_with(
     state: &mut State,
     url: &str,
@@ -104,8 +104,10 @@ pub(super) fn emit_pull_with(
     sender: &str,
     extra: Value,
 ) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevOps {
-        return azure_devops::emit_pull(state, url, repo, number, action);
+    match state.kind {
+        HostKind::Github => {}
+        HostKind::AzureDevOps => return azure_devops::emit_pull(state, url, repo, number, action),
+        HostKind::Gitlab => return gitlab::emit_pull(state, url, repo, number, action, sender, &extra),
     }
     let payload = shapes::pull_event(url, state, repo, number, action, sender, extra)?;
     emit(state, "pull_request", Some(action), &payload);
@@ -120,8 +122,10 @@ pub(super) fn emit_push(
     (branch, before, after): (&str, &str, &str),
     sender: &str,
 ) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevOps {
-        return azure_devops::emit_push(state, url, repo, (branch, before, after));
+    match state.kind {
+        HostKind::Github => {}
+        HostKind::AzureDevOps => return azure_devops::emit_push(state, url, repo, (branch, before, after)),
+        HostKind::Gitlab => return gitlab::emit_push(state, url, repo, (branch, before, after), sender),
     }
     let payload = json!({
         "ref": format!("refs/heads/{branch}"), "before": before, "after": after, "created": false, "deleted": false,
@@ -142,8 +146,10 @@ pub(super) fn emit_comment(
     action: &str,
     sender: &str,
 ) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevOps {
-        return azure_devops::emit_comment(state, url, repo, number, id);
+    match state.kind {
+        HostKind::Github => {}
+        HostKind::AzureDevOps => return azure_devops::emit_comment(state, url, repo, number, id),
+        HostKind::Gitlab => return gitlab::emit_comment(state, url, repo, (number, id), action, sender),
     }
     let payload = shapes::comment_event(url, state, repo, number, id, action, sender)?;
     emit(state, "issue_comment", Some(action), &payload);
@@ -152,21 +158,23 @@ pub(super) fn emit_comment(
 
 /// Queues the event of the latest review.
 pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64) -> anyhow::Result<()> {
-    if state.kind == HostKind::AzureDevOps {
-        return azure_devops::emit_pull(state, url, repo, number, "voted");
+    match state.kind {
+        HostKind::Github => {}
+        HostKind::AzureDevOps => return azure_devops::emit_pull(state, url, repo, number, "voted"),
+        HostKind::Gitlab => return gitlab::emit_review(state, url, repo, number),
     }
     let payload = shapes::review_event(url, state, repo, number)?;
     emit(state, "pull_request_review", Some("submitted"), &payload);
     Ok(())
 }
 
-/// Queues a delivery again under the same GUID.
-pub(super) fn redeliver(state: &mut State, id: u64) -> anyhow::Result<()> {
+/// Queues a delivery again under the same GUID. Returns the number of the new record.
+pub(super) fn redeliver(state: &mut State, id: u64) -> anyhow::Result<u64> {
     let old = state.deliveries.iter().find(|delivery| delivery.id == id);
     let old = old.with_context(|| format!("there is no delivery {id}"))?.clone();
     let id = state.new_id();
     push(state, Delivery { id, done: false, status: None, answer: String::new(), ..old });
-    Ok(())
+    Ok(id)
 }
 
 fn push(state: &mut State, delivery: Delivery) {
@@ -194,6 +202,9 @@ pub(super) async fn deliver_all(shared: Arc<Shared>) {
     let work = async {
         loop {
             let Ok((delivery, url)) = shared.wait_for(ROUND, next).await else { continue };
+            if shared.kind == HostKind::Gitlab && shared.change(|state| gitlab::drops(state, delivery.id)) {
+                continue;
+            }
             let (status, answer) = match send(&shared, &delivery, &url).await {
                 Ok((status, answer)) => (Some(status), answer),
                 Err(error) => (None, format!("{error:#}")),
@@ -201,6 +212,9 @@ pub(super) async fn deliver_all(shared: Arc<Shared>) {
             shared.change(|state| {
                 if let Some(record) = state.deliveries.iter_mut().find(|record| record.id == delivery.id) {
                     (record.done, record.status, record.answer) = (true, status, answer);
+                }
+                if state.kind == HostKind::Gitlab {
+                    gitlab::note_result(state, status);
                 }
             });
         }
@@ -224,6 +238,7 @@ async fn send(shared: &Shared, delivery: &Delivery, url: &str) -> anyhow::Result
             .header("User-Agent", "VSServices/sandbox")
             .header("X-VSS-ActivityId", &delivery.guid)
             .basic_auth(BASIC_USER, Some(secret)),
+        HostKind::Gitlab => gitlab::headers(shared, request, delivery),
     };
     let mut response = request.body(body).send().await?;
     let status = response.status().as_u16();

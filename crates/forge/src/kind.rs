@@ -3,6 +3,7 @@
 use super::{BOT, Forge};
 use anyhow::bail;
 use secrecy::SecretString;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// The host that a forge speaks as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,32 +13,45 @@ pub enum HostKind {
     Github,
     /// Azure DevOps Server: collections lie below `/tfs`.
     AzureDevOps,
+    /// GitLab Self-Managed: projects lie in groups of any depth.
+    Gitlab,
 }
+
+/// Most levels of groups above a project (docs.gitlab.com/user/group/subgroups).
+const MAX_GROUPS: usize = 20;
 
 impl HostKind {
     /// All hosts, the default first.
-    pub const ALL: [HostKind; 2] = [HostKind::Github, HostKind::AzureDevOps];
+    pub const ALL: [HostKind; 3] = [HostKind::Github, HostKind::AzureDevOps, HostKind::Gitlab];
 
     /// Name by which people choose it.
     pub fn name(self) -> &'static str {
         match self {
             HostKind::Github => "github",
             HostKind::AzureDevOps => "azure-devops",
+            HostKind::Gitlab => "gitlab",
         }
     }
 
-    /// Host name in the forge's address. The names differ, so that one server can have a forge of each kind.
+    /// Host name in the forge's address. The names differ, so that one server can have a forge of each kind. Only Linux has every address
+    /// of 127.0.0.0/8 without further setup.
     pub(super) fn hostname(self) -> &'static str {
         match self {
             HostKind::Github => "127.0.0.1",
-            HostKind::AzureDevOps => "localhost",
+            HostKind::Gitlab if cfg!(target_os = "linux") => "127.0.0.2",
+            HostKind::AzureDevOps | HostKind::Gitlab => "localhost",
         }
+    }
+
+    /// Address on which the forge listens.
+    pub(super) fn address(self) -> IpAddr {
+        self.hostname().parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     /// Prefix of all paths of the host.
     pub(super) fn root(self) -> &'static str {
         match self {
-            HostKind::Github => "",
+            HostKind::Github | HostKind::Gitlab => "",
             HostKind::AzureDevOps => "/tfs",
         }
     }
@@ -51,19 +65,24 @@ impl HostKind {
             (None, HostKind::AzureDevOps) => {
                 bail!("not a repository's name: {full_name:?}, expected COLLECTION/PROJECT/NAME")
             }
+            (None, HostKind::Gitlab) => bail!("not a project's path: {full_name:?}, expected GROUP[/SUBGROUP…]/NAME"),
         }
     }
 
     /// Returns true if a text can be the owner of a repository.
     pub(super) fn is_owner(self, text: &str) -> bool {
-        let count = if self == HostKind::Github { 1 } else { 2 };
-        text.split('/').count() == count && text.split('/').all(|part| self.is_part(part))
+        let counts = match self {
+            HostKind::Github => 1..=1,
+            HostKind::AzureDevOps => 2..=2,
+            HostKind::Gitlab => 1..=MAX_GROUPS,
+        };
+        counts.contains(&text.split('/').count()) && text.split('/').all(|part| self.is_part(part))
     }
 
     /// Returns true if a text can be a part of a full name. Parts on Azure DevOps may have spaces inside.
     pub(super) fn is_part(self, text: &str) -> bool {
         match self {
-            HostKind::Github => is_name(text),
+            HostKind::Github | HostKind::Gitlab => is_name(text),
             HostKind::AzureDevOps => text.trim() == text && is_name(&text.replace(' ', "-")),
         }
     }
@@ -72,7 +91,7 @@ impl HostKind {
     pub fn pull_mark(self) -> char {
         match self {
             HostKind::Github => '#',
-            HostKind::AzureDevOps => '!',
+            HostKind::AzureDevOps | HostKind::Gitlab => '!',
         }
     }
 
@@ -85,10 +104,36 @@ impl HostKind {
         }
     }
 
+    /// Prefix of the paths of a repository's other pages. On GitLab a `-` separates them from names of groups and projects.
+    pub(super) fn pages(self, full_name: &str) -> String {
+        let separator = if self == HostKind::Gitlab { "/-" } else { "" };
+        format!("{}{separator}", self.home(full_name))
+    }
+
     /// Path of a pull request's page.
     pub(super) fn pull_page(self, full_name: &str, number: u64) -> String {
-        let word = if self == HostKind::Github { "pull" } else { "pullrequest" };
-        format!("{}/{word}/{number}", self.home(full_name))
+        let word = match self {
+            HostKind::Github => "pull",
+            HostKind::AzureDevOps => "pullrequest",
+            HostKind::Gitlab => "merge_requests",
+        };
+        format!("{}/{word}/{number}", self.pages(full_name))
+    }
+
+    /// Ref in the base repository that has the head of a pull request, also of one from a fork.
+    pub(super) fn pull_ref(self, number: u64) -> String {
+        match self {
+            HostKind::Github | HostKind::AzureDevOps => format!("refs/pull/{number}/head"),
+            HostKind::Gitlab => format!("refs/merge-requests/{number}/head"),
+        }
+    }
+
+    /// Beginning of the account's tokens.
+    pub(super) fn token_prefix(self) -> &'static str {
+        match self {
+            HostKind::Github | HostKind::AzureDevOps => "ghp_",
+            HostKind::Gitlab => "glpat-",
+        }
     }
 
     /// Returns the repository of a page's path, and the rest of the path; absent if the path names none.
@@ -100,6 +145,14 @@ impl HostKind {
             {
                 (format!("{collection}/{project}"), name, rest)
             }
+            (HostKind::Gitlab, all) => {
+                let names = all.iter().take_while(|segment| *segment != "-").count();
+                let (name, groups) = all[..names].split_last()?;
+                if groups.is_empty() {
+                    return None;
+                }
+                (groups.join("/"), name, all.get(names + 1..).unwrap_or_default())
+            }
             _ => return None,
         };
         Some((format!("{owner}/{name}"), rest.iter().map(String::as_str).collect()))
@@ -108,7 +161,7 @@ impl HostKind {
     /// Login in the form of the host.
     pub(super) fn unique_name(self, login: &str) -> String {
         match self {
-            HostKind::Github => login.to_owned(),
+            HostKind::Github | HostKind::Gitlab => login.to_owned(),
             HostKind::AzureDevOps => format!("{login}@example.com"),
         }
     }
@@ -125,6 +178,7 @@ impl Forge {
                 ("azuredevops-user", user),
                 ("azuredevops-webhook-user", super::hooks::BASIC_USER.to_owned()),
             ],
+            HostKind::Gitlab => vec![("gitlab-hostname", self.hostname_setting()), ("gitlab-user", user)],
         }
     }
 
@@ -133,6 +187,7 @@ impl Forge {
         let names = match self.shared.kind {
             HostKind::Github => ["TIDELOCK_GH_TOKEN", "TIDELOCK_GH_WEBHOOK_SECRET"],
             HostKind::AzureDevOps => ["TIDELOCK_AZUREDEVOPS_TOKEN", "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"],
+            HostKind::Gitlab => ["TIDELOCK_GITLAB_TOKEN", "TIDELOCK_GITLAB_WEBHOOK_SECRET"],
         };
         let [token, secret] = names;
         [(token, self.token()), (secret, self.webhook_secret())]

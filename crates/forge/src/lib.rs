@@ -1,6 +1,6 @@
 //! A forge on loopback: the part of a host's API that a pull-request server uses, webhooks, real git over HTTP, and pages of pull
-//! requests for the browser. For tests of such a server, and for trying one out without an account anywhere. It speaks as GitHub or as
-//! Azure DevOps Server ([`HostKind`]): state, git, deliveries, faults and pages are the same.
+//! requests for the browser. For tests of such a server, and for trying one out without an account anywhere. It speaks as GitHub,
+//! Azure DevOps Server or GitLab ([`HostKind`]): state, git, deliveries, faults and pages are the same.
 //!
 //! Everything but git objects is in memory (`state`). People act through [`Repo`] and [`Pull`] or through the pages; the server
 //! under test acts through the REST API, gets webhooks, and fetches with git. [`Forge::fail_next`] makes its requests fail.
@@ -14,6 +14,7 @@ mod connection;
 mod faults;
 mod git;
 mod git_http;
+mod gitlab;
 mod hooks;
 mod issue;
 mod kind;
@@ -133,7 +134,7 @@ impl Forge {
         Forge::start_as(HostKind::Github, options).await
     }
 
-    /// Starts a forge on `127.0.0.1` that speaks as this host. Fails when git is missing, too old or has no HTTP server.
+    /// Starts a forge on loopback that speaks as this host. Fails when git is missing, too old or has no HTTP server.
     pub async fn start_as(kind: HostKind, options: ForgeOptions) -> anyhow::Result<Forge> {
         git::check_version().await?;
         // Other code of this process may have installed a provider already; then that one is used.
@@ -147,9 +148,9 @@ impl Forge {
     }
 
     async fn bind(kind: HostKind, options: ForgeOptions) -> anyhow::Result<Forge> {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", options.port))
+        let listener = tokio::net::TcpListener::bind((kind.address(), options.port))
             .await
-            .with_context(|| format!("the sandbox's forge cannot listen on 127.0.0.1:{}", options.port))?;
+            .with_context(|| format!("the sandbox's forge cannot listen on {}:{}", kind.address(), options.port))?;
         let stop = CancellationToken::new();
         let mut state = State::default();
         state.kind = kind;
@@ -188,7 +189,7 @@ impl Forge {
         self.shared.kind
     }
 
-    /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`.
+    /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`, `--gitlab-hostname`.
     pub fn hostname_setting(&self) -> String {
         format!("{}{}", self.shared.url, self.shared.kind.root())
     }
@@ -203,7 +204,7 @@ impl Forge {
         self.shared.lock().users.get(BOT).map(|user| user.token.clone()).unwrap_or_default().into()
     }
 
-    /// The secret that webhooks are signed with.
+    /// The secret that webhooks are signed with; on Azure DevOps and GitLab they contain it.
     pub fn webhook_secret(&self) -> SecretString {
         self.shared.webhook_secret.clone()
     }
@@ -213,6 +214,7 @@ impl Forge {
         let shared = &self.shared;
         shared.change(|state| {
             state.webhook = Some(url.to_owned());
+            state.gitlab.renew_hook();
             if state.kind == HostKind::Github {
                 let payload = shapes::ping(&shared.url, url);
                 hooks::emit(state, "ping", None, &payload);
@@ -220,7 +222,8 @@ impl Forge {
         });
     }
 
-    /// Creates a private repository with one commit on `main`. Its name is `OWNER/NAME`, on Azure DevOps `COLLECTION/PROJECT/NAME`.
+    /// Creates a private repository with one commit on `main`. Its name is `OWNER/NAME`, on Azure DevOps `COLLECTION/PROJECT/NAME`,
+    /// and GitLab's owners have any number of parts.
     pub async fn create_repo(&self, full_name: &str, files: &[(&str, &str)]) -> anyhow::Result<Repo> {
         let (owner, name) = self.shared.kind.owner_and_name(full_name)?;
         let mut place = self.shared.dir.join("repos").join(owner).join(format!("{name}.git"));
@@ -244,7 +247,7 @@ impl Forge {
         Ok(self.repo(full_name))
     }
 
-    /// Gives a repository another owner or name. API and git redirect requests for its former name, as GitHub does. Handles stay valid.
+    /// Gives a repository another owner or name. API and git redirect requests for its former name, as the host does. Handles stay valid.
     pub fn transfer(&self, from: &str, to: &str) -> anyhow::Result<()> {
         let (owner, name) = self.shared.kind.owner_and_name(to)?;
         self.shared.change(|state| state.transfer(from, owner, name))
@@ -279,7 +282,7 @@ impl Forge {
 
     /// Sends a delivery again, with the same GUID and body, in a new record.
     pub fn redeliver(&self, id: u64) -> anyhow::Result<()> {
-        self.shared.change(|state| hooks::redeliver(state, id))
+        self.shared.change(|state| hooks::redeliver(state, id)).map(drop)
     }
 
     /// Holds webhooks back, or sends the held ones in order.
@@ -297,6 +300,19 @@ impl Forge {
     /// `*` also matches `/`. Faults are used in the order of their injection.
     pub fn fail_next(&self, method: &str, path_glob: &str, fault: Fault, times: usize) -> anyhow::Result<()> {
         self.fail_after(0, method, path_glob, fault, times)
+    }
+
+    /// Refuses the next `times` matching requests in the form of the host; status 429 comes with a time to wait, in seconds
+    /// (learn.microsoft.com/azure/devops/integrate/concepts/rate-limits, docs.gitlab.com/security/rate_limits).
+    pub fn refuse_next(&self, method: &str, path_glob: &str, status: u16, times: usize) -> anyhow::Result<()> {
+        let body = match self.shared.kind {
+            HostKind::AzureDevOps => azure_devops::fault(status),
+            HostKind::Github | HostKind::Gitlab => {
+                serde_json::json!({"message": format!("{status} a fault of the test")})
+            }
+        };
+        let headers = if status == 429 { vec![("Retry-After".to_owned(), "1".to_owned())] } else { Vec::new() };
+        self.fail_next(method, path_glob, Fault::Status(status, body.to_string(), headers), times)
     }
 
     /// Does the same after so many matching requests without the fault.

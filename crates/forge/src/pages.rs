@@ -55,8 +55,8 @@ fn refuse_strangers(shared: &Shared, parts: &request::Parts) -> Option<Response>
     let text = |name| parts.headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let port = shared.url.rsplit(':').next().unwrap_or_default();
     let host = text(header::HOST).unwrap_or_default();
-    let ours = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
-    if !ours.iter().any(|name| name == host) {
+    let names = ["127.0.0.1", "localhost", shared.kind.hostname()];
+    if !names.iter().any(|name| host == format!("{name}:{port}")) {
         return Some((StatusCode::FORBIDDEN, format!("open {} instead", shared.url)).into_response());
     }
     if parts.method == Method::GET {

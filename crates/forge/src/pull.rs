@@ -4,9 +4,10 @@ use super::app::BOT_OF_APP;
 use super::git::GitRepo;
 use super::kind::written;
 use super::repo::{self, Repo};
-use super::state::{CommentState, PullState, ReviewState, State, StatusState};
-use super::{BOT, HostKind, Shared, comments, hooks, timestamp};
+use super::state::{CommentState, PullState, RepoState, ReviewState, State, StatusState};
+use super::{BOT, HostKind, Shared, comments, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -146,31 +147,9 @@ impl Pull {
 
     /// Reviews it as this person, by a vote of Azure DevOps: 10 or 5 approves, -5 or -10 requests changes, 0 takes a former vote back.
     pub fn vote(&self, user: &str, vote: i64) -> anyhow::Result<()> {
-        let (verdict, body) = match vote {
-            5 | 10 => ("APPROVED", ""),
-            0 => ("DISMISSED", ""),
-            -5 | -10 => ("CHANGES_REQUESTED", "Not like this."),
-            _ => bail!("there is no vote {vote}"),
-        };
         self.repo.forge.credentials(user)?;
         let shared = self.shared();
-        shared.change(|state| {
-            let id = state.new_id();
-            let pull = state.pull_mut(&self.repo.full_name, self.number)?;
-            if shared.kind == HostKind::Github && pull.author.eq_ignore_ascii_case(user) {
-                bail!("{user} opened #{} and cannot review it; choose somebody else", self.number);
-            }
-            pull.reviews.push(ReviewState {
-                id,
-                user: user.to_owned(),
-                state: verdict,
-                vote,
-                body: body.to_owned(),
-                commit: pull.head_sha.clone(),
-                submitted_at: timestamp(),
-            });
-            hooks::emit_review(state, &shared.url, &self.repo.full_name, self.number)
-        })
+        shared.change(|state| self::vote(state, &shared.url, &self.repo.full_name, self.number, user, vote))
     }
 
     /// Merges it as alice, with a merge commit.
@@ -191,13 +170,8 @@ impl Pull {
 
     /// Reopens it as alice.
     pub fn reopen(&self) -> anyhow::Result<()> {
-        self.alter("reopened", |pull| {
-            if pull.open || pull.merged.is_some() {
-                bail!("#{} is open or merged; only a closed one can be reopened", pull.number);
-            }
-            (pull.open, pull.closed_at) = (true, None);
-            Ok(())
-        })
+        let shared = self.shared();
+        shared.change(|state| reopen(state, &shared.url, &self.repo.full_name, self.number, "alice"))
     }
 
     /// Marks the draft as ready for review, as alice.
@@ -206,7 +180,7 @@ impl Pull {
             if !std::mem::take(&mut pull.draft) {
                 bail!("#{} is no draft", pull.number);
             }
-            Ok(())
+            Ok(json!({}))
         })
     }
 
@@ -214,22 +188,24 @@ impl Pull {
     pub async fn retarget(&self, branch: &str) -> anyhow::Result<()> {
         let base = self.repo.tip(branch).await?;
         self.alter("edited", |pull| {
-            (pull.base_ref, pull.base_sha) = (branch.to_owned(), base);
-            Ok(())
+            let (before, from) = (std::mem::replace(&mut pull.base_ref, branch.to_owned()), pull.base_sha.clone());
+            pull.base_sha = base;
+            Ok(json!({"changes": {"base": {"ref": {"from": before}, "sha": {"from": from}}}}))
         })
     }
 
-    fn alter(&self, action: &str, act: impl FnOnce(&mut PullState) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    /// Changes it as alice. The change returns more fields of the event, in GitHub's form.
+    fn alter(&self, action: &str, act: impl FnOnce(&mut PullState) -> anyhow::Result<Value>) -> anyhow::Result<()> {
         let shared = self.shared();
         shared.change(|state| {
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
-            act(pull)?;
+            let extra = act(pull)?;
             pull.updated_at = timestamp();
-            hooks::emit_pull(state, &shared.url, &self.repo.full_name, self.number, action, "alice")
+            hooks::emit_pull_with(state, &shared.url, &self.repo.full_name, self.number, action, "alice", extra)
         })
     }
 
-    /// Makes the API answer with this `mergeable_state` (`blocked`, `unknown`, `behind`, …).
+    /// Makes the API answer with this `mergeable_state` (`blocked`, `unknown`, `behind`, …), on GitLab with this `detailed_merge_status`.
     pub fn set_mergeable_state(&self, mergeable_state: &str) -> anyhow::Result<()> {
         self.shared().change(|state| {
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
@@ -339,6 +315,70 @@ async fn rebase(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<String>
     Ok(tip)
 }
 
+/// Reviews a pull request: [`Pull::vote`].
+pub(super) fn vote(
+    state: &mut State,
+    url: &str,
+    full_name: &str,
+    number: u64,
+    user: &str,
+    vote: i64,
+) -> anyhow::Result<()> {
+    let (verdict, body) = match vote {
+        5 | 10 => ("APPROVED", ""),
+        0 => ("DISMISSED", ""),
+        -5 | -10 => ("CHANGES_REQUESTED", "Not like this."),
+        _ => bail!("there is no vote {vote}"),
+    };
+    let (id, kind) = (state.new_id(), state.kind);
+    let pull = state.pull_mut(full_name, number)?;
+    if kind == HostKind::Github && pull.author.eq_ignore_ascii_case(user) {
+        bail!("{user} opened #{number} and cannot review it; choose somebody else");
+    }
+    pull.reviews.push(ReviewState {
+        id,
+        user: user.to_owned(),
+        state: verdict,
+        vote,
+        body: body.to_owned(),
+        commit: pull.head_sha.clone(),
+        submitted_at: timestamp(),
+    });
+    hooks::emit_review(state, url, full_name, number)
+}
+
+/// Reopens a pull request that is closed without a merge.
+pub(super) fn reopen(state: &mut State, url: &str, full_name: &str, number: u64, actor: &str) -> anyhow::Result<()> {
+    let pull = state.pull_mut(full_name, number)?;
+    if pull.open || pull.merged.is_some() {
+        bail!("#{number} is open or merged; only a closed one can be reopened");
+    }
+    (pull.open, pull.closed_at, pull.updated_at) = (true, None, timestamp());
+    hooks::emit_pull(state, url, full_name, number, "reopened", actor)
+}
+
+/// Fails with the reason for which a pull request cannot be merged by this method.
+fn check(state: &State, repo: &RepoState, pull: &PullState, method: &str) -> anyhow::Result<()> {
+    let allowed = match method {
+        "merge" => repo.allow_merge_commit,
+        "squash" => repo.allow_squash_merge,
+        "rebase" => repo.allow_rebase_merge,
+        _ => false,
+    };
+    if !allowed {
+        bail!("{method} merges are not allowed on this repository.");
+    }
+    if state.kind == HostKind::Gitlab {
+        return gitlab::check(state, repo, pull);
+    }
+    match repo.mergeability(pull).1.as_str() {
+        "clean" | "unstable" | "has_hooks" => Ok(()),
+        "draft" => bail!("Pull Request is still a draft"),
+        "blocked" => bail!("At least 1 approving review is required by reviewers with write access."),
+        _ => bail!("Pull Request is not mergeable"),
+    }
+}
+
 /// Merges in git and returns the new tip of the base branch. Fails with the reason if GitHub would answer 405.
 pub(super) async fn merge(
     shared: &Shared,
@@ -347,26 +387,24 @@ pub(super) async fn merge(
     actor: &str,
     method: &str,
 ) -> anyhow::Result<String> {
+    merge_with(shared, full_name, number, actor, method, None).await
+}
+
+/// Merges with this message, or the usual one.
+pub(super) async fn merge_with(
+    shared: &Shared,
+    full_name: &str,
+    number: u64,
+    actor: &str,
+    method: &str,
+    message: Option<&str>,
+) -> anyhow::Result<String> {
     let _refs = shared.refs.lock().await;
     let (git, title, base_ref, head_ref, head_sha) = {
         let state = shared.lock();
         let repo = state.repo(full_name)?;
         let pull = state.pull(full_name, number)?;
-        let allowed = match method {
-            "merge" => repo.allow_merge_commit,
-            "squash" => repo.allow_squash_merge,
-            "rebase" => repo.allow_rebase_merge,
-            _ => false,
-        };
-        if !allowed {
-            bail!("{method} merges are not allowed on this repository.");
-        }
-        match repo.mergeability(pull).1.as_str() {
-            "clean" | "unstable" | "has_hooks" => {}
-            "draft" => bail!("Pull Request is still a draft"),
-            "blocked" => bail!("At least 1 approving review is required by reviewers with write access."),
-            _ => bail!("Pull Request is not mergeable"),
-        }
+        check(&state, repo, pull, method)?;
         (repo.git.clone(), pull.title.clone(), pull.base_ref.clone(), pull.head_ref.clone(), pull.head_sha.clone())
     };
     let base = git.heads().await?.remove(&base_ref).context("the base branch is gone")?;
@@ -375,8 +413,8 @@ pub(super) async fn merge(
         "rebase" => rebase(&git, &base, &head_sha).await?,
         "squash" => git.commit_tree(&tree, &[&base], actor, &format!("{title} (#{number})")).await?,
         _ => {
-            let message = format!("Merge pull request #{number} from {head_ref}\n\n{title}");
-            git.commit_tree(&tree, &[&base, &head_sha], actor, &message).await?
+            let usual = format!("Merge pull request #{number} from {head_ref}\n\n{title}");
+            git.commit_tree(&tree, &[&base, &head_sha], actor, message.unwrap_or(&usual)).await?
         }
     };
     git.update_ref(&format!("refs/heads/{base_ref}"), &new, Some(&base)).await?;

@@ -3,7 +3,7 @@
 use super::git::GitRepo;
 use super::pull::{self, CommitStatus, Pull};
 use super::state::{PullState, PushState, RepoState};
-use super::{Forge, HostKind, Shared, hooks, lfs, timestamp};
+use super::{BOT, Forge, HostKind, Shared, hooks, lfs, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
@@ -25,7 +25,8 @@ pub struct OpenOptions {
     pub base: Option<String>,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// Account whose fork has the head branch; on Azure DevOps, collection and project. The fork is created if there is none.
+    /// Account whose fork has the head branch; on Azure DevOps, collection and project, on GitLab a group. The fork is created if there
+    /// is none.
     pub fork: Option<String>,
     /// Name of that fork, if it differs from the repository's name, as inside the same organization.
     pub fork_name: Option<String>,
@@ -47,7 +48,7 @@ impl Repo {
     /// Address for git, without credentials.
     pub fn clone_url(&self) -> String {
         let shared = &self.forge.shared;
-        let ending = if shared.kind == HostKind::Github { ".git" } else { "" };
+        let ending = if shared.kind == HostKind::AzureDevOps { "" } else { ".git" };
         format!("{}{}{ending}", shared.url, shared.kind.home(&self.full_name))
     }
 
@@ -210,7 +211,7 @@ impl Repo {
         }
         let conflicts = git.merge_tree(&base_sha, head_sha).await?.is_none();
         let number = shared.change(|state| Ok::<_, anyhow::Error>(state.repo_mut(&self.full_name)?.new_number()))?;
-        git.update_ref(&format!("refs/pull/{number}/head"), head_sha, None).await?;
+        git.update_ref(&shared.kind.pull_ref(number), head_sha, None).await?;
         shared.change(|state| {
             let now = timestamp();
             let pull = PullState {
@@ -261,6 +262,10 @@ impl Repo {
                 let id = state.new_id();
                 let mut fork = RepoState::new(id, account, name, git, Some(self.full_name.clone()));
                 fork.permissions.insert(account.to_lowercase(), "admin".to_owned());
+                if shared.kind == HostKind::Gitlab {
+                    // A fork has members of its own (docs.gitlab.com/user/project/repository/forking_workflow).
+                    fork.permissions.remove(BOT);
+                }
                 state.repos.insert(full_name.to_lowercase(), fork);
             });
         }
@@ -351,7 +356,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             if base_name != full_name {
                 git.fetch(&moved, tip).await?;
             }
-            git.update_ref(&format!("refs/pull/{number}/head"), tip, None).await?;
+            git.update_ref(&shared.kind.pull_ref(number), tip, None).await?;
         }
         let (base_ref, tried_with) = {
             let state = shared.lock();

@@ -2,7 +2,7 @@
 
 use super::connection::{ResetSwitch, ResettableListener};
 use super::faults::{self, Fault};
-use super::{HostKind, Shared, api, azure_devops, git_http, lfs, pages};
+use super::{HostKind, Shared, api, azure_devops, git_http, gitlab, lfs, pages};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
@@ -53,6 +53,7 @@ async fn handle(
     let is_page = match shared.kind {
         HostKind::Github => !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path),
         HostKind::AzureDevOps => azure_devops::is_page(&path),
+        HostKind::Gitlab => !is_api && !gitlab::is_git(&path),
     };
     if is_page {
         return pages::answer(shared, &parts, body).await;
@@ -61,6 +62,8 @@ async fn handle(
     let fault = shared.change(|state| faults::take(&mut state.faults, &method, &path));
     let answer = async |parts: &request::Parts, body: Bytes| match (shared.kind, is_api) {
         (HostKind::AzureDevOps, _) => azure_devops::answer(&shared, parts, body).await,
+        (HostKind::Gitlab, true) => gitlab::answer(&shared, parts, body).await,
+        (HostKind::Gitlab, false) => gitlab::git(&shared, parts, body).await,
         (HostKind::Github, true) => api::answer(&shared, parts, body).await,
         (HostKind::Github, false) if lfs::is_lfs(&path) => lfs::answer(&shared, parts, &body),
         (HostKind::Github, false) => git_http::answer(&shared, parts, body).await,

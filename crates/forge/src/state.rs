@@ -4,6 +4,7 @@ use super::app::{AppState, BOT_OF_APP};
 use super::azure_devops::BranchPolicies;
 use super::faults::Planned;
 use super::git::GitRepo;
+use super::gitlab::GitlabState;
 use super::hooks::Delivery;
 use super::server::Request;
 use super::{BOT, HostKind, PEOPLE, timestamp};
@@ -34,6 +35,8 @@ pub(super) struct State {
     pub manifests: BTreeMap<String, (String, String)>,
     /// Policies of Azure DevOps only.
     pub policies: BranchPolicies,
+    /// What only GitLab has.
+    pub gitlab: GitlabState,
     last_id: u64,
 }
 
@@ -189,7 +192,7 @@ impl State {
     /// Returns the account with that login, and creates it with this token if there is none.
     pub(super) fn add_user(&mut self, login: &str, token: String) -> &User {
         let id = self.new_id();
-        let user = User { id, login: login.to_owned(), token: format!("ghp_{token}") };
+        let user = User { id, login: login.to_owned(), token: format!("{}{token}", self.kind.token_prefix()) };
         self.users.entry(login.to_lowercase()).or_insert(user)
     }
 

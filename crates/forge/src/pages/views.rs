@@ -56,7 +56,7 @@ fn render(shared: &Shared, name: &str, mut content: Value) -> anyhow::Result<Str
     let server = server.map(|url| url.origin().ascii_serialization());
     content["server"] = server.into();
     if let Some(full_name) = content["full_name"].as_str() {
-        content["home"] = shared.kind.home(full_name).into();
+        content["home"] = shared.kind.pages(full_name).into();
     }
     content["mark"] = shared.kind.pull_mark().to_string().into();
     content["version"] = (*shared.changes.borrow()).into();
@@ -93,11 +93,11 @@ pub(super) async fn show(shared: &Arc<Shared>, segments: &[String], query: &Fiel
         ["commit", sha] => commit(shared, &full_name, sha).await,
         ["new"] => edit(shared, &full_name, None, query).await,
         ["file"] => file(shared, &full_name, query).await,
-        ["pull" | "pullrequest", number] => match number.parse() {
+        ["pull" | "pullrequest" | "merge_requests", number] => match number.parse() {
             Ok(number) => pull(shared, &full_name, number).await,
             Err(_) => Ok(Reaction::NotFound),
         },
-        ["pull" | "pullrequest", number, "edit"] => match number.parse() {
+        ["pull" | "pullrequest" | "merge_requests", number, "edit"] => match number.parse() {
             Ok(number) => edit(shared, &full_name, Some(number), query).await,
             Err(_) => Ok(Reaction::NotFound),
         },
@@ -145,7 +145,7 @@ fn pulls(repo: &RepoState) -> Vec<Value> {
 
 fn row_of_repo(state: &State, repo: &RepoState) -> Value {
     let full_name = repo.full_name();
-    json!({ "home": state.kind.home(&full_name), "full_name": full_name, "pulls": pulls(repo) })
+    json!({ "home": state.kind.pages(&full_name), "full_name": full_name, "pulls": pulls(repo) })
 }
 
 fn index(state: &State) -> Value {
@@ -285,12 +285,12 @@ fn timeline(repo: &RepoState, pull: &PullState) -> Vec<Value> {
 
 fn sign(reaction: &str) -> &str {
     match reaction {
-        "+1" => "👍",
-        "-1" => "👎",
-        "laugh" => "😄",
+        "+1" | "thumbsup" => "👍",
+        "-1" | "thumbsdown" => "👎",
+        "laugh" | "laughing" => "😄",
         "confused" => "😕",
         "heart" => "❤️",
-        "hooray" => "🎉",
+        "hooray" | "tada" => "🎉",
         "rocket" => "🚀",
         "eyes" => "👀",
         other => other,
