@@ -327,3 +327,19 @@ async fn people_read_and_comment_on_its_pages() {
     }
     assert_eq!(gitlab.client.get(format!("{}/acme", gitlab.forge.url())).send().await.unwrap().status(), 404);
 }
+
+#[tokio::test]
+#[ignore = "needs python3 with python-gitlab"]
+async fn another_client_finds_its_way() {
+    let gitlab = GitlabForge::new().await;
+    gitlab.forge.set_group("acme", &[("bob", 20)]).unwrap();
+    gitlab.forge.set_webhook("http://127.0.0.1:1/events");
+    gitlab.forge.pause_webhooks(true);
+    gitlab.pull().await;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gitlab/tests/client.py");
+    let mut command = tokio::process::Command::new("python3");
+    let tokens = ["tidelock-bot", "bob"].map(|login| gitlab.forge.credentials(login).unwrap().1);
+    command.args([script, gitlab.forge.url(), tokens[0].expose_secret(), tokens[1].expose_secret(), NAME]);
+    let done = command.env("NO_PROXY", "*").output().await.unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
