@@ -1,12 +1,15 @@
 //! Comments of pull requests.
 
 use super::kind::written;
-use super::state::{CommentState, State};
+use super::state::{CommentState, PullState, State};
 use super::{HostKind, azure_devops, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 
 /// Longest comment of GitHub, in characters.
 pub(super) const MAX_COMMENT: usize = 65_536;
+
+/// Time after a change in which comments do not change the time of a merge request.
+const TOUCH_INTERVAL: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
 
 /// Adds a comment, queues its webhook, and returns its id.
 pub(super) fn add(
@@ -18,7 +21,7 @@ pub(super) fn add(
     body: &str,
 ) -> anyhow::Result<u64> {
     check_body(state, body)?;
-    let id = state.new_id();
+    let (id, kind) = (state.new_id(), state.kind);
     let pull = state.pull_mut(full_name, number)?;
     let now = timestamp();
     pull.comments.push(CommentState {
@@ -30,7 +33,7 @@ pub(super) fn add(
         reactions: Vec::new(),
         hidden: false,
     });
-    pull.updated_at = now;
+    touch(pull, kind, now);
     hooks::emit_comment(state, url, full_name, number, id, "created", author)?;
     Ok(id)
 }
@@ -45,14 +48,26 @@ pub(super) fn edit(
     (id, body): (u64, &str),
 ) -> anyhow::Result<()> {
     check_body(state, body)?;
+    let kind = state.kind;
     let pull = state.pull_mut(full_name, number)?;
     let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
     let second = jiff::SignedDuration::from_secs(1);
     let later = comment.created_at.parse::<jiff::Timestamp>()?.checked_add(second)?;
     comment.updated_at = written(later).max(timestamp());
-    pull.updated_at = comment.updated_at.clone();
     comment.body = body.to_owned();
+    let at = comment.updated_at.clone();
+    touch(pull, kind, at);
     hooks::emit_comment(state, url, full_name, number, id, "edited", user)
+}
+
+/// Sets the time of the last change of a pull request. On GitLab a comment does not if there was a change in the last minute
+/// (app/models/concerns/throttled_touch.rb).
+fn touch(pull: &mut PullState, kind: HostKind, at: String) {
+    let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
+    let since = time(&at).zip(time(&pull.updated_at)).map(|(now, before)| now.duration_since(before));
+    if kind != HostKind::Gitlab || since.is_none_or(|since| since > TOUCH_INTERVAL) {
+        pull.updated_at = at;
+    }
 }
 
 fn check_body(state: &State, body: &str) -> anyhow::Result<()> {

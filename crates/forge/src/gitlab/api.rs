@@ -104,11 +104,18 @@ impl<'a> Call<'a> {
         }))
     }
 
+    /// Lists projects in the order of their ids, of `min_access_level` and more.
     fn projects(&self) -> Result {
+        let least = self.number("min_access_level", 1)? as u64;
         let rows = {
             let state = self.shared.lock();
-            let seen = state.repos.values().filter(|repo| members::level(&state, repo, &self.login) > 0);
-            seen.map(|repo| shapes::project(&self.shared.url, &state, repo, &self.login)).collect()
+            let seen = state.repos.values().filter(|repo| members::level(&state, repo, &self.login) >= least);
+            let mut seen: Vec<&RepoState> = seen.collect();
+            seen.sort_by_key(|repo| repo.id);
+            if self.text("sort").is_none_or(|sort| sort != "asc") {
+                seen.reverse();
+            }
+            seen.into_iter().map(|repo| shapes::project(&self.shared.url, &state, repo, &self.login)).collect()
         };
         self.page(rows)
     }
@@ -245,6 +252,7 @@ impl ProjectCall<'_> {
             ("GET", []) => self.merge_request(number).await,
             ("PUT", ["merge"]) => self.merge(number).await,
             ("GET", ["commits"]) => self.commits(number).await,
+            ("GET", ["versions"]) => self.versions(number).await,
             ("GET", ["reviewers"]) => self.reviewers(number),
             ("GET", ["approvals"]) => self.approvals(number),
             ("GET", ["approval_state"]) => self.approval_state(number),
@@ -252,6 +260,7 @@ impl ProjectCall<'_> {
             ("POST", ["unapprove"]) => self.unapprove(number),
             ("PUT", ["reset_approvals"]) => self.reset_approvals(number),
             ("POST", ["notes"]) => self.create_note(number).await,
+            ("PUT", ["notes", id]) => self.update_note(number, id).await,
             (_, ["notes", rest @ ..]) => self.of_notes(method, number, rest),
             _ => Err(no_route()),
         }

@@ -1,6 +1,6 @@
 //! Merge requests as they are read (docs.gitlab.com/api/merge_requests).
 
-use super::super::state::{PullState, RepoState, State};
+use super::super::state::{PullState, PushState, RepoState, State};
 use super::api::{ProjectCall, ok};
 use super::{Refusal, Result, merging, repository, shapes};
 use serde_json::{Value, json};
@@ -55,6 +55,22 @@ impl ProjectCall<'_> {
             });
             shapes::joined(shapes::merge_request(self.url(), state, repo, pull), more)
         })
+    }
+
+    /// Lists the states after each push, latest first (docs.gitlab.com/api/merge_requests, "List merge request diff versions").
+    pub(super) async fn versions(&self, number: u64) -> Result {
+        let (git, start, head) =
+            self.of_pull(number, |_, repo, pull| (repo.git.clone(), pull.base_sha.clone(), pull.head_sha.clone()))?;
+        let base = git.merge_base(&start, &head).await;
+        let rows = self.of_pull(number, |_, _, pull| {
+            let row = |(place, push): (usize, &PushState)| {
+                json!({"id": pull.id * 1000 + place as u64, "head_commit_sha": push.commit, "base_commit_sha": base,
+                    "start_commit_sha": start, "created_at": shapes::api_time(&push.at), "merge_request_id": pull.id,
+                    "state": "collected", "real_size": "1", "patch_id_sha": null})
+            };
+            pull.pushes.iter().enumerate().rev().map(row).collect()
+        })?;
+        self.call.page(rows)
     }
 
     /// Lists commits, newest first.

@@ -6,7 +6,7 @@ use super::api::{ProjectCall, created, no_record, no_route, ok};
 use super::members::{DEVELOPER, MAINTAINER};
 use super::quick_actions::{QuickAction, split};
 use super::{MAX_NOTE, Refusal, Result, approvals, merging, shapes};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,6 @@ impl ProjectCall<'_> {
         match (method, rest) {
             ("GET", []) => self.notes(number),
             ("GET", [id]) => self.note(number, id),
-            ("PUT", [id]) => self.update_note(number, id),
             ("DELETE", [id]) => self.delete_note(number, id),
             ("GET", [id, "award_emoji"]) => self.reactions(number, id),
             ("POST", [id, "award_emoji"]) => self.react(number, id),
@@ -75,37 +74,38 @@ impl ProjectCall<'_> {
     /// (docs.gitlab.com/api/notes, `commands_changes`).
     pub(super) async fn create_note(&self, number: u64) -> Result {
         let (text, actions) = split(&self.body()?);
-        let is_note = !text.is_empty();
         let mut id = None;
-        if is_note {
+        if !text.is_empty() {
             let (shared, login) = (self.call.shared, &self.call.login);
             let added = shared.change(|state| comments::add(state, &shared.url, &self.full_name, number, login, &text));
             id = Some(added.map_err(|error| Refusal::broken(&error))?);
         }
-        let (mut changes, mut summary, mut problems) = (Map::new(), Vec::new(), Vec::new());
-        for action in &actions {
+        let changes = self.carry_out_all(number, &actions).await;
+        match (id, changes) {
+            (Some(id), changes) => {
+                let mut note = self.shaped(number, &id.to_string())?;
+                note["commands_changes"] = Value::Object(changes.unwrap_or_default());
+                created(note)
+            }
+            (None, Ok(changes)) => Ok(commands_only(changes)),
+            (None, Err(problems)) => Err(Refusal::bad_request(format!("400 Bad request - {problems}"))),
+        }
+    }
+
+    /// Carries out quick actions. Returns what they have changed, or why none of them could be applied.
+    async fn carry_out_all(
+        &self,
+        number: u64,
+        actions: &[QuickAction],
+    ) -> std::result::Result<Map<String, Value>, String> {
+        let (mut changes, mut problems) = (Map::new(), Vec::new());
+        for action in actions {
             match self.carry_out(number, action).await {
-                Ok((key, value)) => {
-                    summary.push(json!(format!("Carried out /{}.", action.name)));
-                    changes.insert(key.to_owned(), value);
-                }
+                Ok((key, value)) => drop(changes.insert(key.to_owned(), value)),
                 Err(()) => problems.push(format!("Could not apply {} command.", action.name)),
             }
         }
-        match id {
-            Some(id) => {
-                let mut note = self.shaped(number, &id.to_string())?;
-                note["commands_changes"] = Value::Object(changes);
-                created(note)
-            }
-            None if changes.is_empty() => {
-                Err(Refusal::bad_request(format!("400 Bad request - {}", problems.join(", "))))
-            }
-            None => {
-                let body = json!({"commands_changes": changes, "summary": summary});
-                Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
-            }
-        }
+        if changes.is_empty() { Err(problems.join(", ")) } else { Ok(changes) }
     }
 
     /// Carries out a quick action with the rights of the user. Those that change nothing a server could see are only answered.
@@ -170,12 +170,19 @@ impl ProjectCall<'_> {
         Ok(id)
     }
 
-    fn update_note(&self, number: u64, id: &str) -> Result {
-        let (place, body, url) = (self.check_may_change(number, id)?, self.body()?, self.url());
-        let login = &self.call.login;
-        let edited =
-            |state: &mut State| comments::edit(state, url, &self.full_name, number, login, (place, &split(&body).0));
-        self.call.shared.change(edited).map_err(|error| Refusal::broken(&error))?;
+    /// Replaces the text of a note. Its quick actions are carried out too, and one of quick actions alone is deleted
+    /// (app/services/notes/update_service.rb).
+    pub(super) async fn update_note(&self, number: u64, id: &str) -> Result {
+        let place = self.check_may_change(number, id)?;
+        let (text, actions) = split(&self.body()?);
+        let changes = self.carry_out_all(number, &actions).await;
+        if text.is_empty() {
+            self.delete_note(number, id)?;
+            return Ok(commands_only(changes.unwrap_or_default()));
+        }
+        let (url, login) = (self.url(), &self.call.login);
+        let edit = |state: &mut State| comments::edit(state, url, &self.full_name, number, login, (place, &text));
+        self.call.shared.change(edit).map_err(|error| Refusal::broken(&error))?;
         self.note(number, id)
     }
 
@@ -216,6 +223,12 @@ impl ProjectCall<'_> {
             created(award(self.url(), state, id, &reaction))
         })
     }
+}
+
+/// The answer to a note of quick actions alone.
+fn commands_only(changes: Map<String, Value>) -> Response {
+    let summary: Vec<String> = changes.keys().map(|change| format!("Applied {change}.")).collect();
+    (StatusCode::ACCEPTED, axum::Json(json!({"commands_changes": changes, "summary": summary}))).into_response()
 }
 
 /// Names of reactions that a server may use.

@@ -134,7 +134,7 @@ struct Posted {
 }
 
 impl ProjectCall<'_> {
-    /// Lists the statuses of a commit: by default the latest of each name, those of one ref and name if asked for.
+    /// Lists the statuses of a commit, by default the latest of each name in a pipeline, oldest first.
     pub(super) async fn statuses(&self, sha: &str) -> Result {
         self.check_commit(sha).await?;
         let (all, reference, name) = (self.call.flag("all"), self.call.text("ref"), self.call.text("name"));
@@ -151,7 +151,12 @@ impl ProjectCall<'_> {
             });
             let jobs = jobs.filter(|(_, job)| all || !job.is_retried);
             let jobs = jobs.filter(|(_, job)| name.as_ref().is_none_or(|wanted| job.name == *wanted));
-            jobs.map(|(found, job)| shaped(self.url(), &state, found, job)).collect()
+            let mut jobs: Vec<(&Pipeline, &Job)> = jobs.collect();
+            jobs.sort_by_key(|(_, job)| job.id);
+            if self.call.text("sort").is_some_and(|sort| sort == "desc") {
+                jobs.reverse();
+            }
+            jobs.into_iter().map(|(found, job)| shaped(self.url(), &state, found, job)).collect()
         };
         self.call.page(rows)
     }

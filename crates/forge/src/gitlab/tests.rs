@@ -206,6 +206,17 @@ async fn notes_have_their_limits_and_their_authors() {
     let all = gitlab.get(&format!("{notes}?sort=asc")).await;
     let systems: Vec<&Value> = all.as_array().unwrap().iter().map(|note| &note["system"]).collect();
     assert_eq!(systems, [false, true]);
+    let request = format!("/merge_requests/{}", pull.number());
+    let before = gitlab.get(&request).await["updated_at"].clone();
+    pull.comment("bob", "so soon").unwrap();
+    assert_eq!(gitlab.get(&request).await["updated_at"], before, "within a minute");
+    let events = gitlab.get("/events?action=commented").await;
+    assert_eq!((&events[0]["note"]["body"], &events[0]["note"]["noteable_iid"]), (&json!("so soon"), &json!(1)));
+    let versions = gitlab.get(&format!("{request}/versions")).await;
+    assert_eq!(
+        (versions.as_array().unwrap().len(), &versions[0]["head_commit_sha"]),
+        (2, &json!(pull.head_commit().unwrap()))
+    );
 }
 
 #[tokio::test]
@@ -224,6 +235,9 @@ async fn quick_actions_are_carried_out_unless_they_are_fenced() {
     assert_eq!(approvals["approved_by"][0]["user"]["username"], "tidelock-bot");
     let (status, _) = gitlab.ask(Method::POST, &notes, json!({"body": "/reopen"})).await;
     assert_eq!(status, 400, "it is open already");
+    let edited = format!("{notes}/{}", note["id"]);
+    assert_eq!(gitlab.ask(Method::PUT, &edited, json!({"body": "Back again.\n/label ~ops"})).await.0, 200);
+    assert_eq!(gitlab.get("/merge_requests/1").await["labels"], json!(["ops"]));
     assert_eq!(gitlab.ask(Method::POST, &notes, json!({"body": "/merge"})).await.0, 202);
     assert!(pull.is_merged().unwrap());
 }
