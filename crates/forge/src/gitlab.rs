@@ -9,6 +9,7 @@ mod events;
 mod hooks;
 mod members;
 mod merge_requests;
+mod merge_trains;
 mod merging;
 mod notes;
 mod quick_actions;
@@ -64,6 +65,8 @@ struct MergeState {
     checked: Option<(String, String)>,
     /// Person who merges it once all checks pass, and how.
     auto_merge: Option<merging::Merge>,
+    /// Person who has added it to the merge train of its target branch, and how it is merged.
+    on_train: Option<merging::Merge>,
     /// True if the merge has squashed its commits.
     is_squashed: bool,
     /// Notes of the host itself, such as "approved this merge request".
@@ -80,6 +83,10 @@ struct ProjectSettings {
     approval_rules: Option<Vec<Value>>,
     needs_successful_pipeline: bool,
     needs_resolved_threads: bool,
+    /// True if a push removes all approvals.
+    resets_approvals: bool,
+    /// True if the project merges by trains, which needs a license.
+    has_merge_trains: bool,
 }
 
 /// Failures of the webhook in a row, and the time until which it is switched off.

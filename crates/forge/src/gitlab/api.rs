@@ -242,6 +242,7 @@ impl ProjectCall<'_> {
             (_, ["repository", rest @ ..]) => self.of_repository(method, rest).await,
             ("GET", ["members", all @ .., user]) if matches!(all, [] | ["all"]) => self.member(user, !all.is_empty()),
             ("GET", ["events"]) => self.events(),
+            (_, ["merge_trains", rest @ ..]) => self.of_merge_trains(method, rest),
             (_, ["hooks", rest @ ..]) => self.of_hooks(method, rest).await,
             _ => Err(no_route()),
         }

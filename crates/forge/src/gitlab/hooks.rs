@@ -245,6 +245,30 @@ pub(in super::super) fn emit_pull(
     }
     say(state, full_name, number, sender, note)?;
     emit(state, MERGE_REQUEST_HOOK, Some(word), &payload);
+    if action == "synchronize" { reset_approvals(state, url, full_name, number, sender) } else { Ok(()) }
+}
+
+/// Removes approvals after a push, in projects that do so. The host itself causes the delivery.
+fn reset_approvals(state: &mut State, url: &str, full_name: &str, number: u64, sender: &str) -> anyhow::Result<()> {
+    let project = state.repo(full_name)?.id;
+    if !state.gitlab.projects.get(&project).is_some_and(|settings| settings.resets_approvals) {
+        return Ok(());
+    }
+    let mut removed = 0;
+    for review in state.pull_mut(full_name, number)?.reviews.iter_mut().filter(|review| review.vote > 0) {
+        (review.state, review.vote) = ("DISMISSED", 0);
+        removed += 1;
+    }
+    if removed == 0 {
+        return Ok(());
+    }
+    let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);
+    let mut payload = merge_request_event(url, state, (repo, pull), sender, &json!({}));
+    let attributes = &mut payload["object_attributes"];
+    attributes["action"] = json!("unapproved");
+    attributes["system"] = true.into();
+    attributes["system_action"] = json!("approvals_reset_on_push");
+    emit(state, MERGE_REQUEST_HOOK, Some("unapproved"), &payload);
     Ok(())
 }
 

@@ -77,6 +77,17 @@ impl Repo {
         self.change_settings(|settings| settings.needs_successful_pipeline = required)
     }
 
+    /// Makes a push remove all approvals, as projects with a license do
+    /// (docs.gitlab.com/user/project/merge_requests/approvals/settings, "Remove all approvals when commits are added").
+    pub fn reset_approvals_on_push(&self, resets: bool) -> anyhow::Result<()> {
+        self.change_settings(|settings| settings.resets_approvals = resets)
+    }
+
+    /// Makes a project merge by trains, or not.
+    pub fn enable_merge_trains(&self, enabled: bool) -> anyhow::Result<()> {
+        self.change_settings(|settings| settings.has_merge_trains = enabled)
+    }
+
     /// Sets `only_allow_merge_if_all_discussions_are_resolved`.
     pub fn require_resolved_threads(&self, required: bool) -> anyhow::Result<()> {
         self.change_settings(|settings| settings.needs_resolved_threads = required)

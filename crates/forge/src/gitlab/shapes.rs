@@ -2,7 +2,7 @@
 
 use super::super::HostKind;
 use super::super::state::{CommentState, PullState, RepoState, State};
-use super::{members, merging};
+use super::{ProjectSettings, members, merging};
 use serde_json::{Value, json};
 
 /// A segment of a path, percent-encoded.
@@ -55,8 +55,8 @@ pub(super) fn project(url: &str, state: &State, repo: &RepoState, login: &str) -
     let web = web_url(url, repo);
     let level = members::level(state, repo, login);
     let settings = state.gitlab.projects.get(&repo.id);
-    let (pipeline, threads) =
-        settings.map_or((false, false), |s| (s.needs_successful_pipeline, s.needs_resolved_threads));
+    let has = |find: fn(&ProjectSettings) -> bool| settings.is_some_and(find);
+    let (pipeline, threads) = (has(|of| of.needs_successful_pipeline), has(|of| of.needs_resolved_threads));
     let mut body = json!({
         "id": repo.id, "description": null, "name": repo.name, "path": repo.name, "path_with_namespace": repo.full_name(),
         "name_with_namespace": repo.full_name().replace('/', " / "), "created_at": api_time(&repo.created_at),
@@ -68,7 +68,7 @@ pub(super) fn project(url: &str, state: &State, repo: &RepoState, login: &str) -
         "merge_requests_enabled": true, "issues_enabled": true, "jobs_enabled": true, "lfs_enabled": false, "merge_method": "merge",
         "squash_option": "default_off", "only_allow_merge_if_pipeline_succeeds": pipeline,
         "allow_merge_on_skipped_pipeline": false, "only_allow_merge_if_all_discussions_are_resolved": threads,
-        "remove_source_branch_after_merge": true, "merge_trains_enabled": false, "merge_pipelines_enabled": false,
+        "remove_source_branch_after_merge": true, "merge_trains_enabled": has(|of| of.has_merge_trains), "merge_pipelines_enabled": false,
         "permissions": {"project_access": {"access_level": level, "notification_level": 3}, "group_access": null},
     });
     if let Some(parent) = repo.parent.as_deref().and_then(|parent| state.repo(parent).ok()) {

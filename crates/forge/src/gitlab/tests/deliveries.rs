@@ -20,8 +20,7 @@ const MERGE_REQUEST: &str = "assignee_id assignee_ids author_id created_at descr
      merge_error merge_params merge_status merge_user_id merge_when_pipeline_succeeds milestone_id reviewer_ids source \
      source_branch source_project_id state target target_branch target_project_id time_estimate title total_time_spent updated_at \
      updated_by_id url work_in_progress";
-const OF_EVENT: &str =
-    "action blocking_discussions_resolved draft first_contribution human_time_change oldrev state_id time_change";
+const OF_EVENT: &str = "action blocking_discussions_resolved draft first_contribution human_time_change oldrev state_id system system_action time_change";
 const NOTE: &str = "action attachment author_id change_position commit_id created_at description discussion_id id internal line_code \
      note noteable_id noteable_type original_position position project_id resolved_at resolved_by_id resolved_by_push st_diff system \
      type updated_at updated_by_id url";
@@ -91,6 +90,9 @@ async fn deliveries_have_the_keys_of_the_examples_and_tell_no_more() {
     pull.push_as("bob", "More", &[("main.tf", Some("a = 3\n"))]).await.unwrap();
     pull.approve("bob").unwrap();
     pull.vote("bob", 0).unwrap();
+    pull.approve("carol").unwrap();
+    gitlab.repo.reset_approvals_on_push(true).unwrap();
+    pull.push(&[("main.tf", Some("a = 4\n"))]).await.unwrap();
     pull.close().unwrap();
     pull.reopen().unwrap();
     pull.merge().await.unwrap();
@@ -120,6 +122,10 @@ async fn deliveries_have_the_keys_of_the_examples_and_tell_no_more() {
             "Merge Request update bob",
             "Merge Request approved bob",
             "Merge Request unapproved bob",
+            "Merge Request approved carol",
+            "Push  alice",
+            "Merge Request update alice",
+            "Merge Request unapproved alice",
             "Merge Request close alice",
             "Merge Request reopen alice",
             "Merge Request merge alice",
@@ -134,6 +140,7 @@ async fn deliveries_have_the_keys_of_the_examples_and_tell_no_more() {
     let at = edited["object_attributes"]["updated_at"].as_str().unwrap();
     assert!(at.len() == "2026-01-01 10:00:00 UTC".len() && at.ends_with(" UTC"), "{at}");
     assert_eq!(told[0].1["object_attributes"]["target"]["path_with_namespace"], NAME);
+    assert_eq!(told[11].1["object_attributes"]["system_action"], "approvals_reset_on_push");
     let open = told[0].1.to_string();
     assert!(!open.contains(&gitlab.repo.tip("main").await.unwrap()), "no commit of the target branch");
 }

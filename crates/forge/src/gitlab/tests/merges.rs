@@ -190,3 +190,24 @@ async fn a_merge_squashes_deletes_the_branch_and_waits_for_the_pipeline() {
     assert_eq!(told["squash_commit_sha"], json!(gitlab.repo.tip("main").await.unwrap()));
     assert_eq!(told["merge_commit_sha"], Value::Null);
 }
+
+#[tokio::test]
+async fn a_merge_train_merges_when_it_arrives() {
+    let gitlab = GitlabForge::new().await;
+    let pull = gitlab.pull().await;
+    let train = "/merge_trains/merge_requests/1";
+    let how = json!({"sha": pull.head_commit().unwrap()});
+    assert_eq!(gitlab.ask(Method::POST, train, how.clone()).await.0, 403, "there are none");
+    gitlab.repo.enable_merge_trains(true).unwrap();
+    assert_eq!(gitlab.get("").await["merge_trains_enabled"], json!(true));
+    assert_eq!(gitlab.ask(Method::GET, train, Value::Null).await.0, 404);
+    assert_eq!(gitlab.ask(Method::POST, train, json!({"sha": "0".repeat(40)})).await.0, 409);
+    pull.set_mergeable_state("not_approved").unwrap();
+    assert_eq!(gitlab.ask(Method::POST, train, how.clone()).await.0, 400);
+    pull.set_mergeable_state("mergeable").unwrap();
+    let (status, cars) = gitlab.ask(Method::POST, train, how).await;
+    assert_eq!((status, &cars[0]["status"], pull.is_merged().unwrap()), (201, &json!("fresh"), false));
+    pull.arrive().await.unwrap();
+    assert_eq!(gitlab.get(train).await["status"], "merged");
+    assert!(pull.is_merged().unwrap());
+}
