@@ -6,6 +6,7 @@ mod stories;
 mod strict;
 
 use crate::azure_devops::AzureDevOpsFake;
+use crate::gitlab::GitlabFake;
 use crate::second_host::Second;
 use crate::support::*;
 
@@ -253,6 +254,11 @@ macro_rules! on_every_host {
             fn on_azure_devops() {
                 play(AzureDevOpsFake::start(), $setup, stories::$story);
             }
+
+            #[test]
+            fn on_gitlab() {
+                play(GitlabFake::start(), $setup, stories::$story);
+            }
         }
     )*};
 }
@@ -269,7 +275,7 @@ on_every_host! {
     a_forged_delivery_is_refused: one_project("");
 }
 
-/// The same story on GitHub and on Azure DevOps, in mode `strict`.
+/// The same story on GitHub, Azure DevOps and GitLab, in mode `strict`.
 macro_rules! in_mode_strict {
     ($($story:ident: $setup:expr;)*) => {$(
         mod $story {
@@ -283,6 +289,11 @@ macro_rules! in_mode_strict {
             #[test]
             fn on_azure_devops() {
                 play(AzureDevOpsFake::start(), $setup, strict::$story);
+            }
+
+            #[test]
+            fn on_gitlab() {
+                play(GitlabFake::start(), $setup, strict::$story);
             }
         }
     )*};

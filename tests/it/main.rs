@@ -31,6 +31,7 @@ mod flow;
 mod folding;
 mod freeze;
 mod github_app;
+mod gitlab;
 mod hatches;
 mod history;
 mod https;

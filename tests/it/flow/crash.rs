@@ -3,6 +3,7 @@
 
 use super::{FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureDevOpsFake;
+use crate::gitlab::GitlabFake;
 use crate::resumed::{BUCKET, commits, cut_at, give_up_lease};
 use crate::support::*;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
@@ -110,4 +111,9 @@ fn before_each_commit_on_github() {
 #[test]
 fn after_each_commit_on_azure_devops() {
     at_each_commit(AzureDevOpsFake::start_unsteady, Effect::Lost);
+}
+
+#[test]
+fn after_each_commit_on_gitlab() {
+    at_each_commit(GitlabFake::start_unsteady, Effect::Lost);
 }
