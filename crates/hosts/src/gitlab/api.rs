@@ -34,7 +34,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::Value;
 use std::sync::OnceLock;
 use tidelock_core::domain::state::CommitStatus;
-use tidelock_core::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
+use tidelock_core::domain::{CommitAddress, CommitSha, Login, OwnersLanguage, PullId, PullRequest, RepoId};
 
 /// Longest comment, in characters. The host's own limit is 1,000,000 (docs.gitlab.com/administration/instance_limits), and a page of
 /// comments has to fit into one answer.
@@ -143,8 +143,8 @@ pub fn profile(address: &GitlabAddress) -> Profile {
         statuses_of_commits: true,
         issues: false,
         deliveries_tell_labels: true,
-        // The language of the host's CODEOWNERS has sections and roles, which are not read yet. No file is better than a misread one.
-        owner_files: &[],
+        owner_files: &["CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"],
+        owner_language: OwnersLanguage::Sections,
         // The host redirects it to the same path after `/-/`.
         commit_address: Some(CommitAddress::below(address.base())),
     }
