@@ -40,7 +40,10 @@ pub(super) fn vote(shared: &Shared, full_name: &str, number: u64, login: &str, v
 fn shaped(url: &str, state: &State, repo: &RepoState, pull: &PullState, login: &str) -> Value {
     let left = left(state, repo, pull);
     let required = state.gitlab.projects.get(&repo.id).map_or(0, |settings| settings.approvals_required);
-    let by = |review: &&ReviewState| json!({"user": shapes::person(url, state, &review.user), "approved_at": shapes::api_time(&review.submitted_at)});
+    let by = |review: &&ReviewState| {
+        let at = shapes::api_time(&review.submitted_at);
+        json!({"user": shapes::person(url, state, &review.user), "approved_at": at})
+    };
     let votes = votes(pull);
     let approved_by: Vec<Value> = votes.values().filter(|review| review.vote > 0).map(by).collect();
     let has_approved = has_approved(pull, login);

@@ -20,7 +20,8 @@ const MERGE_REQUEST: &str = "assignee_id assignee_ids author_id created_at descr
      merge_error merge_params merge_status merge_user_id merge_when_pipeline_succeeds milestone_id reviewer_ids source \
      source_branch source_project_id state target target_branch target_project_id time_estimate title total_time_spent updated_at \
      updated_by_id url work_in_progress";
-const OF_EVENT: &str = "action blocking_discussions_resolved draft first_contribution human_time_change oldrev state_id system system_action time_change";
+const OF_EVENT: &str = "action blocking_discussions_resolved draft first_contribution human_time_change oldrev state_id \
+     system system_action time_change";
 const NOTE: &str = "action attachment author_id change_position commit_id created_at description discussion_id id internal line_code \
      note noteable_id noteable_type original_position position project_id resolved_at resolved_by_id resolved_by_push st_diff system \
      type updated_at updated_by_id url";
