@@ -3,7 +3,6 @@
 use super::{BOT, Forge};
 use anyhow::bail;
 use secrecy::SecretString;
-use std::net::{IpAddr, Ipv4Addr};
 
 /// The host that a forge speaks as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,19 +32,13 @@ impl HostKind {
         }
     }
 
-    /// Host name in the forge's address. The names differ, so that one server can have a forge of each kind. Only Linux has every address
-    /// of 127.0.0.0/8 without further setup.
+    /// Host name in the forge's address. The names differ, so that one server can have a forge of each kind.
     pub(super) fn hostname(self) -> &'static str {
         match self {
             HostKind::Github => "127.0.0.1",
-            HostKind::Gitlab if cfg!(target_os = "linux") => "127.0.0.2",
-            HostKind::AzureDevOps | HostKind::Gitlab => "localhost",
+            HostKind::AzureDevOps => "localhost",
+            HostKind::Gitlab => "127.0.0.2",
         }
-    }
-
-    /// Address on which the forge listens.
-    pub(super) fn address(self) -> IpAddr {
-        self.hostname().parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     /// Prefix of all paths of the host.

@@ -148,9 +148,9 @@ impl Forge {
     }
 
     async fn bind(kind: HostKind, options: ForgeOptions) -> anyhow::Result<Forge> {
-        let listener = tokio::net::TcpListener::bind((kind.address(), options.port))
+        let (hostname, listener) = server::listen(kind.hostname(), options.port)
             .await
-            .with_context(|| format!("the sandbox's forge cannot listen on {}:{}", kind.address(), options.port))?;
+            .with_context(|| format!("the sandbox's forge cannot listen on {}:{}", kind.hostname(), options.port))?;
         let stop = CancellationToken::new();
         let mut state = State::default();
         state.kind = kind;
@@ -161,7 +161,7 @@ impl Forge {
         let shared = Arc::new(Shared {
             kind,
             dir: options.dir,
-            url: format!("http://{}:{}", kind.hostname(), listener.local_addr()?.port()),
+            url: format!("http://{hostname}:{}", listener.local_addr()?.port()),
             webhook_secret: random_hex()?.into(),
             state: Mutex::new(state),
             changes: watch::channel(0).0,

@@ -55,8 +55,8 @@ fn refuse_strangers(shared: &Shared, parts: &request::Parts) -> Option<Response>
     let text = |name| parts.headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let port = shared.url.rsplit(':').next().unwrap_or_default();
     let host = text(header::HOST).unwrap_or_default();
-    let names = ["127.0.0.1", "localhost", shared.kind.hostname()];
-    if !names.iter().any(|name| host == format!("{name}:{port}")) {
+    let ours = [format!("http://127.0.0.1:{port}"), format!("http://localhost:{port}"), shared.url.clone()];
+    if !ours.iter().any(|address| address.strip_prefix("http://") == Some(host)) {
         return Some((StatusCode::FORBIDDEN, format!("open {} instead", shared.url)).into_response());
     }
     if parts.method == Method::GET {

@@ -9,7 +9,10 @@ use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use http::{HeaderMap, StatusCode, header, request};
+use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use tokio::net::TcpListener;
 
 /// Limit of a request's body in bytes, also of a push.
 const MAX_BODY: usize = 64 << 20;
@@ -28,8 +31,19 @@ pub struct Request {
     pub status: u16,
 }
 
+/// Listens on a loopback address of this name. Returns the name that it has: `localhost` where loopback has 127.0.0.1 alone, as on macOS.
+pub(super) async fn listen(hostname: &'static str, port: u16) -> io::Result<(&'static str, TcpListener)> {
+    let address = hostname.parse().unwrap_or(Ipv4Addr::LOCALHOST);
+    match TcpListener::bind((address, port)).await {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            Ok(("localhost", TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?))
+        }
+        bound => Ok((hostname, bound?)),
+    }
+}
+
 /// Serves until the forge stops.
-pub(super) async fn serve(shared: Arc<Shared>, listener: tokio::net::TcpListener) {
+pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let stop = shared.stop.clone();
     let app = Router::new().fallback(handle).with_state(shared).into_make_service_with_connect_info::<ResetSwitch>();
     let server = axum::serve(ResettableListener(listener), app);
