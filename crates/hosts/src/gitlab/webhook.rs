@@ -148,9 +148,10 @@ impl GitlabDoor {
             "close" => (PullAction::Closed { merged: false }, "close"),
             "merge" => (PullAction::Closed { merged: true }, "merge"),
             "update" if pull.oldrev.is_some() => (PullAction::Pushed, "push"),
-            "update" if changes.is_some_and(|changes| changes.make_ready()) => (PullAction::Ready, "ready"),
+            "update" if changes.as_ref().is_some_and(MergeRequestChanges::make_ready) => (PullAction::Ready, "ready"),
             "approved" | "unapproved" | "approval" | "unapproval" => return Ok(verdict(id)),
             "update" if pull.system_action.is_some() => return Ok(verdict(id)),
+            "update" if changes.is_some_and(|changes| changes.reviewers.is_some()) => return Ok(verdict(id)),
             other => return Err(format!("action {:?}", short(other))),
         };
         let version = pull.updated_at.as_deref().and_then(times::version).ok_or("no object_attributes.updated_at")?;

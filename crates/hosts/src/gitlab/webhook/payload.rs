@@ -73,6 +73,8 @@ pub(super) struct HookLabel {
 pub(super) struct MergeRequestChanges {
     pub(super) draft: Option<ChangedField<bool>>,
     pub(super) title: Option<ChangedField<String>>,
+    /// Present if a reviewer was added or removed, or has requested changes.
+    pub(super) reviewers: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]

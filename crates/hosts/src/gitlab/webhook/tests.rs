@@ -164,7 +164,10 @@ fn reopening_opens_and_a_merge_closes() {
 #[test]
 fn an_approval_is_a_verdict_on_its_merge_request() {
     let reset = of_pull(merge_request("update"), "system_action", json!("approvals_reset_on_push"));
-    for body in ["approved", "unapproved", "approval", "unapproval"].map(merge_request).into_iter().chain([reset]) {
+    let asked = with(merge_request("update"), "/changes", json!({"reviewers": [[], [{"state": "requested_changes"}]]}));
+    for body in
+        ["approved", "unapproved", "approval", "unapproval"].map(merge_request).into_iter().chain([reset, asked])
+    {
         let Event::Verdict(verdict) = receive(&body).into_inner() else { panic!("{body}") };
         assert_eq!((verdict.number, verdict.repo.name.as_str()), (Some(7), "infra"));
     }
