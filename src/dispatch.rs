@@ -10,6 +10,7 @@ mod after_merge;
 mod agenda;
 mod allowlist;
 mod by_host;
+mod confirmed;
 mod decide;
 mod delivery_outcome;
 mod drift;

@@ -1,5 +1,6 @@
 //! One queue and one actor per pull request: commands run in order, a push supersedes a running plan.
 
+use super::confirmed::confirm;
 use super::inner::Inner;
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
@@ -16,7 +17,7 @@ use crate::execute::merged::{self, AfterMerge};
 use crate::execute::{self, CancelReason, CommandRun, Ended};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use backon::{ExponentialBuilder, Retryable as _};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -30,7 +31,7 @@ const FRESH: SignedDuration = SignedDuration::from_secs(10);
 /// An apply or unlock that waited longer than this is not run any more: the person has moved on.
 const COMMAND_EXPIRY: SignedDuration = SignedDuration::from_mins(10);
 /// Delays between attempts to read a pull request from the host.
-const HOST_RETRIES: ExponentialBuilder =
+pub(super) const HOST_RETRIES: ExponentialBuilder =
     tidelock_retry::jittered(Duration::from_millis(1500), Duration::from_secs(12)).with_max_times(4);
 
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
@@ -144,7 +145,10 @@ pub(super) async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
 }
 
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
-    let pull = present(inner, event, item).await?;
+    let Some(pull) = present(inner, event, item).await else {
+        // The next round of reconciliation looks at it again.
+        return inner.answer_delivery(event.pull.id(), &item.cause, None, None).await;
+    };
     let skip = if let Some(why) = inner.autoplan_refusal(&pull) {
         Some((why, None))
     } else if event.pull.head().is_some_and(|head| *head != pull.head.commit) {
@@ -165,8 +169,8 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
 }
 
 /// Returns the pull request of an event: as the event tells it if that is all of it and fresh, else as the host has it now. If the host does
-/// not answer, a whole pull request of the event is believed.
-async fn present(inner: &Inner, event: &PullEvent, item: &Item) -> Result<PullRequest> {
+/// not answer, a whole pull request of the event is believed; absent if the event has only a part of it.
+async fn present(inner: &Inner, event: &PullEvent, item: &Item) -> Option<PullRequest> {
     let id = event.pull.id();
     let late = inner.actors.is_late(id, &event.version);
     let lacks_labels = inner.ctx.settings.disable_autoplan_label.is_some()
@@ -174,15 +178,15 @@ async fn present(inner: &Inner, event: &PullEvent, item: &Item) -> Result<PullRe
     let old = item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH;
     let told = event.pull.whole();
     if let Some(told) = told.filter(|_| !late && !lacks_labels && !old) {
-        return Ok(told.clone());
+        return Some(told.clone());
     }
-    match (fetch_pull(inner, id).await, told) {
-        (Ok(now), _) => Ok(now),
-        (Err(error), Some(told)) => {
-            tracing::warn!(pull = %id, "autoplan goes by its event, the host does not answer: {error}");
-            Ok(told.clone())
+    match fetch_pull(inner, id).await {
+        Ok(now) => Some(now),
+        Err(error) => {
+            let instead = if told.is_some() { "goes by its event" } else { "waits for the next round" };
+            tracing::warn!(pull = %id, "autoplan {instead}, the host does not answer: {error}");
+            told.cloned()
         }
-        (Err(error), None) => Err(error).context("the host does not describe the pull request"),
     }
 }
 
@@ -264,6 +268,9 @@ async fn comment_command(
             return inner.fail_delivery(id, &item.cause, &command, &because).await;
         }
     };
+    if !confirm(inner, comment, &command, &item.cause).await? {
+        return Ok(());
+    }
     if let Some(moved) = requests::not_at(&command, &pull) {
         return inner.answer_delivery(id, &item.cause, Some(&command), Some(moved)).await;
     }

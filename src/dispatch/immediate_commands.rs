@@ -1,6 +1,7 @@
 //! Work that needs no checkout: `cancel`, closing, and deleting a lock on the web page.
 
 use super::actor::fetch_pull;
+use super::confirmed::confirm;
 use super::inner::Inner;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
@@ -77,7 +78,15 @@ pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Optio
 /// Runs `cancel`: drops waiting commands and stops the running one. An apply is stopped only with `--apply`, by people who may write to
 /// the repository. Commands accepted after the `cancel` are left alone, since the host may take long to say who may cancel.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
-    let Task::Command { command, .. } = &item.task else { return };
+    let Task::Command { comment, command } = &item.task else { return };
+    match confirm(inner, comment, command, &item.cause).await {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(error) => {
+            tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
+            return;
+        }
+    }
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::of(command));
     if let Some(because) = refusal_of_cancel(inner, &mut gatekeeper, command).await {
         let message = Message::NotPermitted { because };
@@ -183,12 +192,13 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         }
     }
     if closed.is_none() {
-        let pull = id.clone();
-        let known = inner.ctx.store.read(move |view| view.known_pull(&pull)).await?;
-        closed = known.map(|known| PullRequest { state: event.pull.state().clone(), ..known.pull });
+        closed = known_as_told(inner, event).await?;
     }
-    // What was never worked on holds nothing.
-    let Some(closed) = closed else { return inner.answer_delivery(&id, &item.cause, None, None).await };
+    let Some(closed) = closed else {
+        // What was never worked on holds nothing. Whether its merge is owed an apply, nobody can tell without the host.
+        tracing::warn!(pull = %id, "its closing has no effect: the host does not describe it, and no command ran on it");
+        return inner.answer_delivery(&id, &item.cause, None, None).await;
+    };
     let answer = answer_later(inner, None);
     let pull = id.clone();
     let (mut merged, by) = (merged(&closed, event), event.sender.clone());
@@ -230,6 +240,19 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     }
     next.into_iter().for_each(|next| resume::take_up(inner, next));
     inner.ctx.checkouts.remove_pull(&id).await
+}
+
+/// Returns the last known state of a pull request, with what its event tells; absent if no command ran on it.
+async fn known_as_told(inner: &Inner, event: &PullEvent) -> Result<Option<PullRequest>> {
+    let pull = event.pull.id().clone();
+    let known = inner.ctx.store.read(move |view| view.known_pull(&pull)).await?;
+    Ok(known.map(|known| {
+        let mut pull = PullRequest { state: event.pull.state().clone(), ..known.pull };
+        if let Some(head) = event.pull.head() {
+            pull.head.commit = head.clone();
+        }
+        pull
+    }))
 }
 
 /// Restores the ownership that a reopened pull request had when it was closed.

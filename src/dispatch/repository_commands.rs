@@ -4,6 +4,7 @@
 
 use super::PageVisitor;
 use super::actor::{ended, expired_command_refusal};
+use super::confirmed::confirm;
 use super::immediate_commands::{answer_later, entry};
 use super::inner::Inner;
 use super::queues::{Item, Task};
@@ -95,6 +96,9 @@ async fn answer(inner: &Arc<Inner>, pull: &PullId, item: &Item) -> Result<()> {
     if let Some(because) = expired_command_refusal(&comment.body, command.name, item.received) {
         let message = Message::Interrupted { because };
         return inner.answer_delivery(pull, &item.cause, Some(command), Some(message)).await;
+    }
+    if !confirm(inner, comment, command, &item.cause).await? {
+        return Ok(());
     }
     match command.name {
         CommandName::Unlock => unlock_others(inner, pull, item, command).await,

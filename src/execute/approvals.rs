@@ -2,6 +2,7 @@
 //! check of its own.
 
 mod of_plan;
+mod owners_file;
 
 use super::approval_error::ApprovalError;
 use super::command_run::CommandRun;
@@ -14,7 +15,7 @@ use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
 use crate::config::approvals::ApprovalRules;
 use crate::config::approvers::Approver;
-use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules, RequiredOwners};
+use crate::config::codeowners::{CodeOwner, RequiredOwners};
 use crate::config::repo::DEFAULT_FILES;
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::domain::requirement::Requirement;
@@ -24,19 +25,13 @@ use crate::inputs::InputGraph;
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use anyhow::anyhow;
 use of_plan::OfPlan;
+pub(super) use owners_file::{OwnersFile, owners_file};
 use std::collections::HashMap;
 
 /// Maximum number of memberships that the host is asked about for one project.
 const MAX_ASKED: usize = 100;
 /// Maximum number of files, and of people, that a refusal names.
 const MAX_NAMED: usize = 3;
-
-/// The file `CODEOWNERS` of the default branch.
-pub(super) enum OwnersFile {
-    Rules(OwnerRules),
-    /// Reason for which there are no rules, as text for people.
-    Missing(String),
-}
 
 /// Code owners of a project's changed files.
 struct Owned {
@@ -93,9 +88,9 @@ async fn judge(
         false => &[],
     };
     if pushers.iter().any(Login::is_unknown) {
-        let detail = "the host does not tell who wrote all of its commits, and those who pushed must not approve it \
-                      (`exclude_pushers`): amend commits whose author has no account there, and squash \
-                      where there are 250 commits or more, as the host may list no more";
+        let detail = "the host does not tell who wrote or pushed all of its commits, and those who pushed must not approve it \
+                      (`exclude_pushers`): amend commits whose author has no account there, squash where there are \
+                      250 commits or more, as the host may list no more, and push the head again";
         return Ok(vec![unmet(detail.to_owned())]);
     }
     let terms = ApprovalTerms {
@@ -353,32 +348,6 @@ fn named(mut list: Vec<String>, between: &str) -> String {
     list.truncate(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     list.join(between) + &more
-}
-
-/// Reads the code owners from the `CODEOWNERS` of the default branch, as the author of a pull request chooses its base branch.
-pub(super) async fn owners_file(ctx: &Context, work: &CommandRun) -> Result<OwnersFile, Stop> {
-    let credentials = prepare::credentials(ctx, work).await;
-    let tip = ctx.checkouts.default_tip(&work.pull, credentials.as_ref()).await?;
-    let Ok(host) = ctx.hosts.for_repo(&work.pull.id.repo) else {
-        return Ok(OwnersFile::Missing("its host is not configured, so nobody is a code owner".to_owned()));
-    };
-    let language = host.profile().owner_language;
-    let mut text = None;
-    for place in host.profile().owner_files {
-        text = ctx.checkouts.file_at(&work.pull, &tip, place, MAX_OWNERS_FILE, credentials.as_ref()).await?;
-        if text.is_some() {
-            break;
-        }
-    }
-    let Some(text) = text else {
-        return Ok(OwnersFile::Missing("the default branch has no CODEOWNERS, so nobody is a code owner".to_owned()));
-    };
-    let parsed = tokio::task::spawn_blocking(move || OwnerRules::parse(language, &text)).await;
-    let rules = parsed.map_err(|error| anyhow!(error).context("reading CODEOWNERS"))?;
-    Ok(match rules {
-        Ok(rules) => OwnersFile::Rules(rules),
-        Err(problem) => OwnersFile::Missing(format!("the CODEOWNERS of the default branch cannot be read: {problem}")),
-    })
 }
 
 /// Returns the changed files of a project and their owners.

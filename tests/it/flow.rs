@@ -223,11 +223,11 @@ impl<'a, H: FlowHost> Reader<'a, H> {
 }
 
 /// One project at the root, whose steps need no Terraform; `keys` are those of every repository.
-fn one_project(keys: &str) -> Setup {
+pub(crate) fn one_project(keys: &str) -> Setup {
     Setup::one_project().repos_yaml(&workflow(keys, &[PLANNED], &[APPLY]))
 }
 
-fn play<H: FlowHost>(host: H, setup: Setup, story: impl AsyncFnOnce(&Ctx, &H)) {
+pub(crate) fn play<H: FlowHost>(host: H, setup: Setup, story: impl AsyncFnOnce(&Ctx, &H)) {
     run_test(host.served(setup), async |ctx| {
         host.connect(ctx).await;
         story(ctx, &host).await;

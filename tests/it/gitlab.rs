@@ -2,10 +2,11 @@
 
 mod fake;
 
-use crate::flow::FlowHost;
+use crate::flow::{FlowHost, one_project, play};
 use crate::support::*;
 pub(crate) use fake::GitlabFake;
 use fake::{AUTHOR, FULL_NAME};
+use serde_json::json;
 
 impl FlowHost for GitlabFake {
     const MARK: char = '!';
@@ -103,4 +104,31 @@ impl FlowHost for GitlabFake {
         let state = self.pull(number).statuses().unwrap().remove(context)?.state;
         (!matches!(state.as_str(), "pending" | "error")).then(|| state == "success")
     }
+}
+
+/// Whoever configures a webhook chooses what its deliveries say, by a custom template.
+#[test]
+fn a_comment_that_the_host_does_not_have_is_not_obeyed() {
+    play(GitlabFake::start(), one_project(""), async |ctx: &Ctx, host: &GitlabFake| {
+        let number = host.open("one", ("main.tf", "# 2\n")).await;
+        ctx.quiet().await;
+        let id = host.pull(number).comment(AUTHOR, "Looks good.").unwrap();
+        host.delivered().await;
+        let last = host.forge.deliveries().pop().unwrap();
+        let genuine: serde_json::Value = serde_json::from_str(&last.body).unwrap();
+        for (note, of) in [(id, AUTHOR), (id + 1000, AUTHOR), (id, "bob")] {
+            let mut forged = genuine.clone();
+            forged["object_attributes"]["id"] = json!(note);
+            forged["object_attributes"]["note"] = json!("atlantis apply");
+            forged["user"]["username"] = json!(of);
+            assert_eq!(host.send_from_template(&last.event, &forged.to_string()).await, 200);
+            ctx.quiet().await;
+        }
+        assert_eq!(host.pull(number).bot_comments().unwrap().len(), 1, "the plan alone");
+        assert_eq!(ctx.lines("applied"), 0);
+        host.pull(number).comment(AUTHOR, "atlantis apply").unwrap();
+        host.delivered().await;
+        ctx.quiet().await;
+        assert_eq!(ctx.lines("applied"), 1);
+    });
 }

@@ -88,6 +88,12 @@ pub trait Host: Send + Sync {
     /// Returns comments, oldest first; with `since` those written or changed at or after it, by the host's clock.
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError>;
 
+    /// Returns a comment as it is now; absent if it is gone, or not for everybody to read. Needed where deliveries prove no comments
+    /// ([`Profile::deliveries_prove_comments`]).
+    async fn comment(&self, pull: &PullId, _id: u64) -> Result<Option<HostComment>, HostError> {
+        Err(HostError::NotConfigured { host: pull.repo.host.clone() })
+    }
+
     /// Returns true if a commit is the tip of a branch or one of its ancestors.
     async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError>;
 

@@ -82,6 +82,7 @@ impl Second {
             statuses_of_commits: false,
             issues: false,
             deliveries_tell_labels: true,
+            deliveries_prove_comments: true,
             commit_address: None,
         };
         Second { state: Arc::default(), profile: Arc::new(profile) }

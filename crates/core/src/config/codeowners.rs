@@ -46,29 +46,29 @@ pub struct RequiredOwners {
     pub count: usize,
 }
 
-/// Rules of one file.
+/// SectionRules of one file.
 #[derive(Debug, Clone)]
 pub struct OwnerRules {
-    sections: Vec<Rules>,
+    sections: Vec<SectionRules>,
     /// Files of each section that need no approval, whatever its rules say; empty in a language without sections.
     exclusions: Vec<GlobSet>,
 }
 
-/// Rules of which the last one that matches a file decides.
+/// SectionRules of which the last one that matches a file decides.
 #[derive(Debug, Clone)]
-struct Rules {
+struct SectionRules {
     patterns: GlobSet,
     owners: Vec<RequiredOwners>,
 }
 
-/// Rules that are being read.
+/// SectionRules that are being read.
 #[derive(Default)]
-struct RuleList {
+struct OwnerRuleList {
     patterns: Vec<Glob>,
     owners: Vec<RequiredOwners>,
 }
 
-impl RuleList {
+impl OwnerRuleList {
     /// Adds a rule, which matches what any of its globs matches.
     fn add(&mut self, globs: Vec<Glob>, owners: RequiredOwners) -> Result<(), String> {
         if self.owners.len() >= MAX_RULES {
@@ -81,8 +81,8 @@ impl RuleList {
         Ok(())
     }
 
-    fn build(self) -> Result<Rules, String> {
-        Ok(Rules { patterns: glob_set(self.patterns)?, owners: self.owners })
+    fn build(self) -> Result<SectionRules, String> {
+        Ok(SectionRules { patterns: glob_set(self.patterns)?, owners: self.owners })
     }
 }
 

@@ -200,6 +200,7 @@ pub fn profile(address: &AzureDevOpsAddress) -> Profile {
         issues: false,
         // The documented deliveries have no labels (learn.microsoft.com/azure/devops/service-hooks/events).
         deliveries_tell_labels: false,
+        deliveries_prove_comments: true,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS"],
         owner_language: OwnersLanguage::LastRule,
         commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),

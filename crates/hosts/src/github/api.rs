@@ -158,6 +158,7 @@ pub fn profile(api_url: &str) -> Profile {
         statuses_of_commits: true,
         issues: true,
         deliveries_tell_labels: true,
+        deliveries_prove_comments: true,
         owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
         owner_language: OwnersLanguage::LastRule,
         commit_address: Some(CommitAddress::below(pages_url(api_url))),

@@ -22,8 +22,8 @@ use super::GitlabAddress;
 use crate::vcs::http::{Http, odd, segment};
 use crate::vcs::told::ToldKeys;
 use crate::vcs::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
-    ShownComment, SourceBranch, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, Profile,
+    RepoAccess, Review, ShownComment, SourceBranch, TokenSource,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -143,6 +143,8 @@ pub fn profile(address: &GitlabAddress) -> Profile {
         statuses_of_commits: true,
         issues: false,
         deliveries_tell_labels: true,
+        // A custom template of a webhook makes its body (docs.gitlab.com/user/project/integrations/webhooks, "Custom webhook template").
+        deliveries_prove_comments: false,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"],
         owner_language: OwnersLanguage::Sections,
         // The host redirects it to the same path after `/-/`.
@@ -217,6 +219,10 @@ impl Host for Gitlab {
 
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
         notes::comments(self, pull, since).await
+    }
+
+    async fn comment(&self, pull: &PullId, id: u64) -> Result<Option<HostComment>, HostError> {
+        notes::one(self, pull, id).await
     }
 
     async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError> {

@@ -17,8 +17,8 @@ use payload::{AnyHook, HookUser, MergeRequestChanges, MergeRequestHook, NoteHook
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tidelock_core::domain::{
-    CommentEvent, CommitSha, DeliveredPull, DeliveryId, Event, PartialPull, PullAction, PullEvent, PullId, PullState,
-    PullVersion, PushEvent, VerdictEvent, is_secret,
+    CommentEvent, CommitSha, DeliveredPull, DeliveryId, Event, Login, PartialPull, PullAction, PullEvent, PullId,
+    PullState, PullVersion, PushEvent, VerdictEvent, is_secret,
 };
 
 /// Prefix of identities.
@@ -139,7 +139,7 @@ impl GitlabDoor {
 
     /// Reads the event of a merge request; an error says why it has no effect.
     fn merge_request(&self, hook: &AnyHook, body: &[u8]) -> Result<(Event, Option<DeliveryId>), String> {
-        let MergeRequestHook { user, object_attributes: pull, labels, changes } = parse(body)?;
+        let MergeRequestHook { object_attributes: pull, labels, changes } = parse(body)?;
         let id = hook.pull_id(&self.address, &pull)?;
         let name = pull.action.as_deref().unwrap_or_default();
         let (action, told) = match name {
@@ -173,7 +173,8 @@ impl GitlabDoor {
             labels: labels.map(|labels| labels.into_iter().filter_map(|label| label.title).collect()),
             id,
         };
-        let sender = HookUser::login(user.as_ref());
+        // A webhook's custom template could name anybody here. The server asks the host who pushed.
+        let sender = Login::unknown();
         let version = PullVersion::new(version);
         Ok((Event::Pull(PullEvent { action, pull: DeliveredPull::Part(part), sender, version }), Some(identity)))
     }

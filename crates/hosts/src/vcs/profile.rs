@@ -23,6 +23,9 @@ pub struct Profile {
     pub issues: bool,
     /// True if deliveries of a pull request include its labels.
     pub deliveries_tell_labels: bool,
+    /// True if the host alone decides what its deliveries say. Otherwise whoever configures a webhook chooses their text, and a comment is
+    /// read from the host before it is obeyed.
+    pub deliveries_prove_comments: bool,
     /// Paths of a repository's `CODEOWNERS`; the first existing file counts.
     pub owner_files: &'static [&'static str],
     /// Language of that file.

@@ -5,12 +5,12 @@
 //! /conf/pay/     @alice @acme/payments
 //! ```
 
-use super::{CodeOwner, OwnerRules, RequiredOwners, RuleList};
+use super::{CodeOwner, OwnerRuleList, OwnerRules, RequiredOwners};
 use globset::GlobBuilder;
 
 /// Parses a file. Invalid lines are ignored, as by hosts of this language.
 pub(super) fn parse(text: &str) -> Result<OwnerRules, String> {
-    let mut rules = RuleList::default();
+    let mut rules = OwnerRuleList::default();
     for line in text.lines() {
         let words = split_words(line);
         let Some((pattern, names)) = words.split_first() else { continue };

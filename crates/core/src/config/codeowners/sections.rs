@@ -6,106 +6,139 @@
 //!
 //! [Payments][2] @alice @acme/payments
 //! /conf/pay/
-//! !/conf/pay/README.md
+//! !/conf/pay/notes.txt
 //!
 //! ^[Documentation]
 //! *.md @writers
 //! ```
 
-use super::{CodeOwner, MAX_RULES, OwnerRules, RequiredOwners, RuleList, glob_set};
-use globset::{Glob, GlobBuilder};
+use super::{CodeOwner, MAX_RULES, OwnerRuleList, OwnerRules, RequiredOwners, SectionRules, glob_set};
+use globset::{GlobBuilder, GlobSet};
 use regex::Regex;
 use std::sync::LazyLock;
 
 /// Most sections of a file.
 const MAX_SECTIONS: usize = 500;
 
-/// Heading of a section: optional or not, its name, number of approvals, default owners.
+/// Start of a line that is the heading of a section: optional or not, its name, number of approvals, default owners. Whatever follows is
+/// ignored.
 static HEADING: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^(\^)?\[([^\]]*)\](?:\[(\d*)\])?(?:\s+(.*))?$").ok());
+    LazyLock::new(|| Regex::new(r"^(\^)?\[([^\]]+)\](?:\[(\d*)\])?(?:\s+(.*))?").ok());
 
-/// A section that is being read.
-#[derive(Default)]
-struct Section {
-    /// Name as first written; absent for the rules before the first heading.
+/// What a heading says about the rules below it.
+struct Heading {
+    /// Absent before the first heading.
     name: Option<String>,
     optional: bool,
     count: usize,
     default_owners: Vec<CodeOwner>,
-    /// Rules in the order of the first line of each pattern: a line that repeats a pattern replaces its owners.
-    rules: Vec<(String, Vec<CodeOwner>)>,
-    exclusions: Vec<String>,
+}
+
+/// SectionRules below all headings of one name.
+struct OwnerSection {
+    name: Option<String>,
+    /// In the order of the first line of each pattern: a line that repeats a pattern replaces its rule.
+    rules: Vec<(String, SectionRule)>,
+}
+
+enum SectionRule {
+    /// The owners of files, whether their approval is optional, and how many have to approve.
+    Owners(Vec<CodeOwner>, bool, usize),
+    /// The files need no approval in this section.
+    Excluded,
 }
 
 /// Parses a file. Lines that are no rule are ignored, as by the host.
 pub(super) fn parse(text: &str) -> Result<OwnerRules, String> {
-    let mut sections = vec![Section { count: 1, ..Section::default() }];
+    let mut heading = Heading { name: None, optional: false, count: 1, default_owners: Vec::new() };
+    let mut sections = vec![OwnerSection { name: None, rules: Vec::new() }];
     let mut current = 0;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     for (number, line) in lines.enumerate() {
         if number >= MAX_RULES {
             return Err(format!("it has more than {MAX_RULES} rules"));
         }
-        if let Some(section) = heading(line) {
-            current = enter(&mut sections, section)?;
+        if let Some(found) = read_heading(line) {
+            current = enter(&mut sections, &found)?;
+            heading = found;
         } else if let Some(section) = sections.get_mut(current) {
-            section.add(line);
+            section.add(line, &heading);
         }
     }
     let mut read = OwnerRules { sections: Vec::new(), exclusions: Vec::new() };
-    for section in sections.into_iter().filter(|section| !section.optional) {
-        let mut list = RuleList::default();
-        for (pattern, owners) in section.rules {
-            let Some(glob) = glob(&pattern) else { continue };
-            list.add(vec![glob], RequiredOwners { section: section.name.clone(), owners, count: section.count })?;
-        }
-        read.sections.push(list.build()?);
-        read.exclusions.push(glob_set(section.exclusions.iter().filter_map(|pattern| glob(pattern)))?);
+    for section in sections {
+        let (rules, exclusions) = section.finish()?;
+        read.sections.push(rules);
+        read.exclusions.push(exclusions);
     }
     Ok(read)
 }
 
 /// Parses the heading of a section; absent if the line is none.
-fn heading(line: &str) -> Option<Section> {
+fn read_heading(line: &str) -> Option<Heading> {
     let found = HEADING.as_ref()?.captures(line)?;
     let text = |at: usize| found.get(at).map_or("", |part| part.as_str());
     let name = Some(text(2).trim().to_owned()).filter(|name| !name.is_empty())?;
-    Some(Section {
-        name: Some(name),
-        optional: found.get(1).is_some(),
-        count: text(3).parse().unwrap_or(1).max(1),
-        default_owners: owners(text(4)),
-        ..Section::default()
-    })
+    let (optional, count) = (found.get(1).is_some(), text(3).parse().unwrap_or(1).max(1));
+    Some(Heading { name: Some(name), optional, count, default_owners: owners(text(4)) })
 }
 
-/// Returns the place of a section. Headings with the same name, in any case, are one section with what the first of them says.
-fn enter(sections: &mut Vec<Section>, section: Section) -> Result<usize, String> {
-    let name = section.name.as_deref().map(str::to_lowercase);
-    let is_same = |known: &Section| known.name.as_deref().map(str::to_lowercase) == name;
+/// Returns the place of a heading's section. Headings with the same name, in any case, have one section.
+fn enter(sections: &mut Vec<OwnerSection>, heading: &Heading) -> Result<usize, String> {
+    let name = heading.name.as_deref().map(str::to_lowercase);
+    let is_same = |known: &OwnerSection| known.name.as_deref().map(str::to_lowercase) == name;
     if let Some(known) = sections.iter().position(is_same) {
         return Ok(known);
     }
     if sections.len() > MAX_SECTIONS {
         return Err(format!("it has more than {MAX_SECTIONS} sections"));
     }
-    sections.push(section);
+    sections.push(OwnerSection { name: heading.name.clone(), rules: Vec::new() });
     Ok(sections.len() - 1)
 }
 
-impl Section {
-    /// Adds the rule or exclusion of a line.
-    fn add(&mut self, line: &str) {
+impl OwnerSection {
+    /// Adds the rule of a line below a heading.
+    fn add(&mut self, line: &str, heading: &Heading) {
         let (pattern, names) = split(line);
-        if let Some(excluded) = pattern.strip_prefix('!') {
-            self.exclusions.push(excluded.to_owned());
-            return;
+        let (pattern, rule) = match pattern.strip_prefix('!') {
+            Some(excluded) => (excluded, SectionRule::Excluded),
+            None => {
+                let owners = if names.is_empty() { heading.default_owners.clone() } else { owners(names) };
+                (pattern, SectionRule::Owners(owners, heading.optional, heading.count))
+            }
+        };
+        let pattern = normal(pattern);
+        match self.rules.iter_mut().find(|(known, _)| *known == pattern) {
+            Some(known) => known.1 = rule,
+            None => self.rules.push((pattern, rule)),
         }
-        let owners = if names.is_empty() { self.default_owners.clone() } else { owners(names) };
-        match self.rules.iter_mut().find(|(known, _)| known == pattern) {
-            Some(rule) => rule.1 = owners,
-            None => self.rules.push((pattern.to_owned(), owners)),
+    }
+
+    /// Returns the rules and the excluded files. A section is optional if all its rules are, and needs the largest number of approvals that
+    /// one of its rules does.
+    fn finish(self) -> Result<(SectionRules, GlobSet), String> {
+        let (mut is_optional, mut count) = (true, 1);
+        for (_, rule) in &self.rules {
+            if let SectionRule::Owners(_, optional, of_rule) = rule {
+                is_optional &= *optional;
+                count = count.max(*of_rule);
+            }
         }
+        let (mut list, mut exclusions) = (OwnerRuleList::default(), Vec::new());
+        for (pattern, rule) in self.rules {
+            let Ok(glob) = GlobBuilder::new(&pattern).literal_separator(true).backslash_escape(true).build() else {
+                continue;
+            };
+            match rule {
+                SectionRule::Owners(..) if is_optional => {}
+                SectionRule::Owners(owners, ..) => {
+                    list.add(vec![glob], RequiredOwners { section: self.name.clone(), owners, count })?;
+                }
+                SectionRule::Excluded => exclusions.push(glob),
+            }
+        }
+        Ok((list.build()?, glob_set(exclusions)?))
     }
 }
 
@@ -139,9 +172,10 @@ fn owner(word: &str) -> Option<CodeOwner> {
     }
 }
 
-/// Returns the glob of a pattern, as Ruby's `File.fnmatch` with `FNM_PATHNAME` and `FNM_DOTMATCH` matches it; none if it is invalid.
-fn glob(pattern: &str) -> Option<Glob> {
-    // A backslash keeps `#` and white space.
+/// Returns the glob that matches as Ruby's `File.fnmatch` with `FNM_PATHNAME` and `FNM_DOTMATCH` does, after the host's own changes of the
+/// pattern.
+fn normal(pattern: &str) -> String {
+    // A backslash keeps `#` and white space. Braces have no meaning.
     let mut plain = String::with_capacity(pattern.len());
     let mut chars = pattern.chars().peekable();
     while let Some(char) = chars.next() {
@@ -152,11 +186,29 @@ fn glob(pattern: &str) -> Option<Glob> {
         }
     }
     if plain == "*" {
-        return GlobBuilder::new("**").build().ok();
+        return "**/*".to_owned();
     }
     let from_root = plain.strip_prefix('/').map_or_else(|| format!("**/{plain}"), str::to_owned);
-    let whole = if from_root.ends_with('/') { format!("{from_root}**") } else { from_root };
-    GlobBuilder::new(&whole).literal_separator(true).backslash_escape(true).build().ok()
+    let whole = if from_root.ends_with('/') { format!("{from_root}**/*") } else { from_root };
+    // Only `**/` spans directories.
+    let parts: Vec<&str> = whole.split('/').collect();
+    let last = parts.len() - 1;
+    let level = |(at, part): (usize, &&str)| match *part {
+        "**" if at < last => "**".to_owned(),
+        part => single_stars(part),
+    };
+    parts.iter().enumerate().map(level).collect::<Vec<_>>().join("/")
+}
+
+/// Returns a part of a pattern in which each row of stars is one star.
+fn single_stars(part: &str) -> String {
+    let mut out = String::with_capacity(part.len());
+    for char in part.chars() {
+        if char != '*' || !out.ends_with('*') {
+            out.push(char);
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -207,13 +259,13 @@ mod tests {
 
     #[test]
     fn each_section_decides_for_itself() {
-        let text = "* @all\n[Database][2] @dba @acme/db\n/db/\n/db/seed.sql @seeder\n^[Docs] @writers\n*.md\n[DATABASE]\n/model/\n\
+        let text = "* @all\n[Database][2] @dba @acme/db\n/db/\n/db/seed.sql @seeder\n^[Docs] @writers\n*.md\n[DATABASE] @modeller\n/model/\n\
                     [Empty]\n*.lock\n[Roles] @@maintainers\n/roles/\n[Many][0] @a\n/many/\n";
         for (path, expected) in [
             ("main.tf", "1:all"),
             ("db/x.sql", "1:all Database2:dba,team acme/db"),
             ("db/seed.sql", "1:all Database2:seeder"),
-            ("model/x", "1:all Database2:dba,team acme/db"),
+            ("model/x", "1:all Database2:modeller"),
             ("README.md", "1:all"),
             (".terraform.lock", "1:all"),
             ("roles/x", "1:all Roles1:@@maintainers, a role that this server cannot check"),
@@ -223,11 +275,28 @@ mod tests {
         }
     }
 
+    /// Each heading speaks for the rules below it; only the name is shared.
+    #[test]
+    fn a_section_that_is_entered_again_loses_no_owner() {
+        assert_eq!(owners("^[Docs] @writers\n*.md\n[Docs][2] @legal\n/legal/\n", "legal/x.md"), "Docs2:legal");
+        assert_eq!(owners("^[Docs] @writers\n*.md\n[Docs][2] @legal\n/legal/\n", "x.md"), "Docs2:writers");
+        assert_eq!(owners("^[Docs] @writers\n*.md\n^[docs]\n/docs/ @d\n", "x.md"), "");
+    }
+
+    #[test]
+    fn only_two_stars_with_a_slash_span_directories() {
+        let text = "/infra/ @senior\n/infra/** @junior\n/a**/x @b\n";
+        assert_eq!(owners(text, "infra/x"), "1:junior");
+        assert_eq!(owners(text, "infra/deep/x"), "1:senior");
+        assert_eq!((owners(text, "ab/x"), owners(text, "a/b/x")), ("1:b".to_owned(), String::new()));
+    }
+
     #[test]
     fn an_exclusion_counts_in_its_section_wherever_it_stands() {
         let text = "[A] @a\n!/pay/README.md\n/pay/\n[B] @b\n*\n";
         assert_eq!(owners(text, "pay/main.tf"), "A1:a B1:b");
         assert_eq!(owners(text, "pay/README.md"), "B1:b");
+        assert_eq!(owners("!/x\n/x @a\n", "x"), "1:a", "a later rule of the same pattern replaces it");
     }
 
     #[test]
@@ -237,8 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_heading_is_a_pattern_and_a_file_without_end_is_refused() {
-        assert_eq!(owners("[ab].tf @a\n", "a.tf"), "1:a");
+    fn what_begins_like_a_heading_is_one_and_a_file_without_end_is_refused() {
+        assert_eq!(owners("* @all\n[Pay][two] @p\n/pay/\n", "pay/x"), "1:all");
+        assert_eq!(owners("* @all\n[ab].tf @a\n* @b\n", "a.tf"), "1:all ab1:b");
+        assert_eq!(owners("* @all\n[Pay]@p\n/pay/\n", "pay/x"), "1:all");
         assert_eq!(owners("[] @a\n", "x"), "");
         let parse = |text: &str| OwnerRules::parse(OwnersLanguage::Sections, text).unwrap_err();
         assert!(parse(&"x @a\n".repeat(MAX_RULES + 1)).contains("rules"));

@@ -9,10 +9,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidelock_core::domain::PullId;
 
-/// Notes on one page; few, because each may be long.
-const PER_PAGE: u32 = 50;
+/// Notes on one page: eight of the greatest length, 1,000,000 characters of up to four bytes, fit into one answer.
+const PER_PAGE: u32 = 8;
 /// Most pages of notes of one merge request.
-const MAX_PAGES: u32 = 100;
+const MAX_PAGES: u32 = 600;
 /// First line of a folded note.
 const FOLDED: &str = "<details><summary>Outdated: replaced by a newer comment</summary>";
 /// Reactions whose name on this host is another than in the settings (docs.gitlab.com/api/emoji_reactions).
@@ -49,6 +49,15 @@ pub(super) async fn comments(host: &Gitlab, pull: &PullId, since: Option<Timesta
         }
     }
     Err(too_many(&path, PER_PAGE, MAX_PAGES))
+}
+
+/// Returns one note; absent if it is gone or not for everybody.
+pub(super) async fn one(host: &Gitlab, pull: &PullId, id: u64) -> Result<Option<HostComment>, HostError> {
+    match host.http.get(&format!("{}/{id}", notes_path(host, pull)?)).await {
+        Ok(answer) => Ok(Some(answer.body).filter(is_said).as_ref().and_then(comment)),
+        Err(HostError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns our own among the latest notes that are not folded, in the order in which they were last written.

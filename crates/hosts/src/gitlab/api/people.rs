@@ -124,8 +124,9 @@ pub(super) async fn access_level_of(host: &Gitlab, path: &str, id: u64) -> Resul
 
 /// Returns true if a person is a member of a group, which is named by its full path, or of a group above it.
 pub(super) async fn is_in_group(host: &Gitlab, group: &str, login: &str) -> Result<bool, HostError> {
-    // Empty parts and parts of dots would change the path.
-    let is_path = group.split('/').all(|part| !part.chars().all(|char| char == '.'));
+    // Empty parts and parts of dots would change the path, and a number alone is the id of some group.
+    let is_number = group.chars().all(|char| char.is_ascii_digit() || char == '-');
+    let is_path = !is_number && group.split('/').all(|part| !part.chars().all(|char| char == '.'));
     match user_id(host, login).await? {
         Some(id) if is_path => Ok(access_level_of(host, &format!("/groups/{}", segment(group)), id).await? >= GUEST),
         _ => Ok(false),

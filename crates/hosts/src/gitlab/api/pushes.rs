@@ -60,7 +60,8 @@ pub(super) async fn pusher(host: &Gitlab, pull: &PullRequest) -> Result<Login, H
     Ok(Login::unknown())
 }
 
-/// Returns everybody who pushed a commit of the merge request to its branch. An unknown login stands for a head that no event tells of.
+/// Returns everybody who pushed a commit of the merge request to its branch. An unknown login stands for a head that no event tells of,
+/// and for pushes beyond those that are searched.
 pub(super) async fn contributors(host: &Gitlab, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
     let heads: HashSet<CommitSha> = versions(host, &pull.id).await?.into_iter().map(|version| version.commit).collect();
     let path = format!("{}/commits", host.pull_path(&pull.id)?);
@@ -68,10 +69,11 @@ pub(super) async fn contributors(host: &Gitlab, pull: &PullRequest) -> Result<Ve
     let own: HashSet<CommitSha> = commits.into_iter().chain(heads.iter().cloned()).collect();
     let mut missing = heads;
     missing.insert(pull.head.commit.clone());
-    let mut all: Vec<Login> = Vec::new();
+    let (mut all, mut is_cut): (Vec<Login>, bool) = (Vec::new(), false);
     if let Some(source) = source_of(pull) {
         for page in 1..=EVENT_PAGES {
             let (pushes, has_next) = pushes(host, &source, page).await?;
+            is_cut = has_next;
             for push in pushes.into_iter().filter(|push| push.branch == pull.head.branch && own.contains(&push.commit))
             {
                 if !push.author.is_unknown() {
@@ -86,7 +88,8 @@ pub(super) async fn contributors(host: &Gitlab, pull: &PullRequest) -> Result<Ve
             }
         }
     }
-    if !missing.is_empty() && !all.contains(&Login::unknown()) {
+    // Among the pushes that are not searched may be one of a commit that had no merge request yet.
+    if (is_cut || !missing.is_empty()) && !all.contains(&Login::unknown()) {
         all.push(Login::unknown());
     }
     Ok(all)

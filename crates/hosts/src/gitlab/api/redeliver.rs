@@ -57,14 +57,21 @@ pub(super) async fn missed(host: &Gitlab) -> Result<usize, HostError> {
     }
     let mut asked = 0;
     for repo in projects.iter().take(MAX_PROJECTS) {
-        let hooks = match host.project_hooks(repo).await {
+        match of_project(host, repo).await {
+            Ok(number) => asked += number,
             // Only Maintainers see webhooks.
-            Err(HostError::Denied { .. } | HostError::NotFound { .. } | HostError::Moved { .. }) => continue,
-            hooks => hooks?,
-        };
-        for hook in hooks.iter().filter(|hook| hook.url == host.events_url) {
-            asked += resend(host, repo, hook.id).await?;
+            Err(HostError::Denied { .. } | HostError::NotFound { .. } | HostError::Moved { .. }) => {}
+            // Another project may be asked.
+            Err(error) => tracing::warn!(%repo, "its failed deliveries cannot be requested again: {error}"),
         }
+    }
+    Ok(asked)
+}
+
+async fn of_project(host: &Gitlab, repo: &RepoId) -> Result<usize, HostError> {
+    let mut asked = 0;
+    for hook in host.project_hooks(repo).await?.iter().filter(|hook| hook.url == host.events_url) {
+        asked += resend(host, repo, hook.id).await?;
     }
     Ok(asked)
 }

@@ -15,6 +15,10 @@ use tidelock_core::domain::{CommitSha, PullId, PullRequest};
 const MOST_REVIEWS: usize = 300;
 /// Most concurrent requests for access levels.
 const MAX_CONCURRENT: usize = 4;
+/// Reviewers on one page: the host's maximum.
+const PER_PAGE: u32 = 100;
+/// Most pages of reviewers of one merge request.
+const MAX_PAGES: u32 = 10;
 
 /// Returns the latest verdict of each person. That enough people have approved for the project's rules is another question: without
 /// required approvals, nobody has to.
@@ -81,10 +85,11 @@ async fn approvals(host: &Gitlab, pull: &PullId) -> Result<Vec<(u64, Review)>, H
 /// request reviewers").
 async fn demands(host: &Gitlab, pull: &PullId) -> Result<Vec<(u64, Review)>, HostError> {
     let path = format!("{}/reviewers", host.pull_path(pull)?);
-    let body = host.http.get(&path).await?.body;
-    let Value::Array(rows) = &body else { return Err(odd(&path, "not a list")) };
-    let demanding = rows.iter().filter(|row| row["state"] == "requested_changes");
-    Ok(demanding.filter_map(|row| review(&row["user"], ReviewVerdict::ChangesRequested, None)).collect())
+    let demand = |row: Value| {
+        let is_demand = row["state"] == "requested_changes";
+        is_demand.then(|| review(&row["user"], ReviewVerdict::ChangesRequested, None)).flatten()
+    };
+    host.http.pages(&path, PER_PAGE, MAX_PAGES, demand).await
 }
 
 fn review(user: &Value, verdict: ReviewVerdict, at: Option<Timestamp>) -> Option<(u64, Review)> {
@@ -92,9 +97,10 @@ fn review(user: &Value, verdict: ReviewVerdict, at: Option<Timestamp>) -> Option
     Some((user["id"].as_u64()?, review)).filter(|(_, review)| !review.user.is_unknown())
 }
 
-/// Returns the head at this moment: the latest push before it. If the moment is unknown, it is the first push, the earliest possible.
+/// Returns the head at this moment: that of the latest push before it. It is unknown if the moment is, as on versions before 18.4, unless
+/// there was one push only.
 fn commit_at(moment: Option<Timestamp>, pushes: &[MergeRequestVersion]) -> Option<CommitSha> {
     let before = |push: &&MergeRequestVersion| push.created.zip(moment).is_some_and(|(pushed, at)| pushed <= at);
-    let found = pushes.iter().rfind(before).or(pushes.first());
-    found.map(|push| push.commit.clone())
+    let only = || pushes.first().filter(|_| pushes.len() == 1);
+    pushes.iter().rfind(before).or_else(only).map(|push| push.commit.clone())
 }

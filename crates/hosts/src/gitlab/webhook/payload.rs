@@ -30,8 +30,6 @@ pub(super) struct HookUser {
 /// An event of a merge request.
 #[derive(Deserialize)]
 pub(super) struct MergeRequestHook {
-    /// The person who made the change, not the author.
-    pub(super) user: Option<HookUser>,
     pub(super) object_attributes: HookMergeRequest,
     pub(super) labels: Option<Vec<HookLabel>>,
     pub(super) changes: Option<MergeRequestChanges>,

@@ -74,7 +74,7 @@ async fn comments_since_a_time_end_with_the_first_older_one() {
     let since: Timestamp = "2026-10-02T09:44:00Z".parse().unwrap();
     let found = stage.host.comments(&id(), Some(since)).await.unwrap().list;
     assert_eq!(found.iter().map(|one| one.id).collect::<Vec<_>>(), [44, 45, 46, 47]);
-    let notes = format!("GET {AT}/merge_requests/7/notes?sort=desc&order_by=updated_at&per_page=50&page=");
+    let notes = format!("GET {AT}/merge_requests/7/notes?sort=desc&order_by=updated_at&per_page=8&page=");
     assert_eq!(stage.requests()[1..], [format!("{notes}1"), format!("{notes}2")]);
 }
 
