@@ -1,12 +1,12 @@
 //! Mergeability: `detailed_merge_status`, which names the first obstacle only (docs.gitlab.com/api/merge_requests, "Merge status"). Our own
-//! statuses do not count: they announce what is about to be done. What they hide is requested besides.
+//! unfinished statuses and those of applies do not count: they announce what is about to be done. What they hide is requested besides.
 
 use super::{Gitlab, answers, statuses};
 use crate::vcs::http::{odd, segment};
 use crate::vcs::{HostError, Mergeability};
 use backon::BackoffBuilder as _;
 use serde_json::Value;
-use tidelock_core::domain::PullRequest;
+use tidelock_core::domain::{CommitSha, PullRequest};
 
 /// Most requests while the host checks whether a merge request can be merged: up to half a minute.
 const POLLS: usize = 10;
@@ -105,12 +105,22 @@ fn obstacle(pull: &PullRequest, told: &Value) -> Option<String> {
     Some(of_status.to_owned())
 }
 
-/// Returns the obstacles in the pipeline that the merge request shows, besides statuses of ours.
+/// Returns true if a pipeline is one of the head: of this commit, or of its merge result, which is another commit
+/// (docs.gitlab.com/ci/pipelines/merged_results_pipelines). The merge request shows the pipeline of an earlier head for a moment.
+fn is_of_head(pull: &PullRequest, pipeline: &Value, commit: &CommitSha) -> bool {
+    let of_result = |kind: &str| pipeline["ref"] == format!("refs/merge-requests/{}/{kind}", pull.id.number);
+    *commit == pull.head.commit || of_result("merge") || of_result("train")
+}
+
+/// Returns the obstacles in the pipeline that the merge request shows, besides statuses of ours that announce something.
 async fn of_pipeline(host: &Gitlab, pull: &PullRequest, told: &Value) -> Result<Vec<String>, HostError> {
     let pipeline = &told["head_pipeline"];
     let (Some(id), Some(commit)) = (pipeline["id"].as_u64(), answers::sha(&pipeline["sha"])) else {
         return Ok(vec!["a pipeline has to succeed, and there is none".to_owned()]);
     };
+    if !is_of_head(pull, pipeline, &commit) {
+        return Ok(vec!["its pipeline has not started".to_owned()]);
+    }
     let own = &host.account().await?.login;
     let of = pipeline["project_id"]
         .as_u64()
@@ -120,9 +130,11 @@ async fn of_pipeline(host: &Gitlab, pull: &PullRequest, told: &Value) -> Result<
     if rows.iter().any(|row| !row["name"].is_string()) {
         return Err(odd(&path, "a status without a name"));
     }
-    let (ours, others): (Vec<&Value>, Vec<&Value>) = rows.iter().filter(|row| blocks(row)).partition(|row| {
+    let (ignored, others): (Vec<&Value>, Vec<&Value>) = rows.iter().filter(|row| blocks(row)).partition(|row| {
         let name = row["name"].as_str().unwrap_or_default();
-        statuses::is_ours(name, &host.status_name) && answers::login(&row["author"]).is(own)
+        let is_ours = statuses::is_ours(name, &host.status_name) && answers::login(&row["author"]).is(own);
+        // A plan or policy check of ours that failed is an obstacle as on other hosts; a failed apply may be tried again.
+        is_ours && (is_unfinished(row) || statuses::is_of_apply(name, &host.status_name))
     });
     let named = |row: &&Value| {
         let text = |key: &str| {
@@ -140,7 +152,7 @@ async fn of_pipeline(host: &Gitlab, pull: &PullRequest, told: &Value) -> Result<
     if others.len() > MAX_NAMED {
         found.push(format!("and {} more jobs", others.len() - MAX_NAMED));
     }
-    if ours.is_empty() && others.is_empty() {
+    if ignored.is_empty() && others.is_empty() {
         // Jobs of its child pipelines, for example, or all were skipped.
         let state = pipeline["status"]
             .as_str()
@@ -154,4 +166,9 @@ async fn of_pipeline(host: &Gitlab, pull: &PullRequest, told: &Value) -> Result<
 fn blocks(job: &Value) -> bool {
     let passes = matches!(job["status"].as_str(), Some("success" | "skipped"));
     !passes && job["allow_failure"] != true
+}
+
+/// Returns true if a status of ours announces what is yet to be done. A canceled one waits for people.
+fn is_unfinished(status: &Value) -> bool {
+    matches!(status["status"].as_str(), Some("created" | "pending" | "running" | "canceled"))
 }

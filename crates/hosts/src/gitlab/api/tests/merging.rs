@@ -62,6 +62,9 @@ async fn our_own_statuses_do_not_block_and_hide_nothing() {
         // A job of a child pipeline, for example.
         (json!([job("build", "success", "ann")]), none.clone(), "its pipeline is running"),
         (json!([ours]), with(none.clone(), "approvals_left", 2), "2 more approvals are required"),
+        // As on GitHub: an apply may be tried again, and a plan has to succeed first.
+        (json!([job("atlantis/apply: a", "failed", BOT), job("atlantis/plan", "canceled", BOT)]), none.clone(), ""),
+        (json!([job("atlantis/plan", "failed", BOT), ours]), none.clone(), "`atlantis/plan` is failed"),
     ] {
         for status in ["ci_must_pass", "ci_still_running"] {
             let stage = answering(vec![
@@ -78,6 +81,30 @@ async fn our_own_statuses_do_not_block_and_hide_nothing() {
     let told = with(unmergeable("ci_must_pass"), "head_pipeline", Value::Null);
     let stage = answering(vec![("/approvals", 200, none), ("merge_requests/7", 200, told)]).await;
     assert!(!stage.host.mergeability(&known_pull()).await.unwrap().mergeable);
+}
+
+#[tokio::test]
+async fn the_pipeline_of_an_earlier_head_is_not_believed() {
+    let none = json!({"approvals_required": 0, "approvals_left": 0, "approved_by": []});
+    for (sha, reference, is_believed) in [
+        (HEAD, "topic", true),
+        (FIRST, "refs/merge-requests/7/merge", true),
+        (FIRST, "refs/merge-requests/7/train", true),
+        (FIRST, "topic", false),
+        (FIRST, "refs/merge-requests/7/head", false),
+        (FIRST, "refs/merge-requests/70/merge", false),
+    ] {
+        let pipeline = json!({"id": 5, "project_id": 278964, "sha": sha, "ref": reference, "status": "running"});
+        let stage = answering(vec![
+            ("/approvals", 200, none.clone()),
+            ("/statuses?pipeline_id=5", 200, json!([job("atlantis/apply", "running", BOT)])),
+            ("merge_requests/7", 200, with(unmergeable("ci_still_running"), "head_pipeline", pipeline)),
+        ])
+        .await;
+        let judged = stage.host.mergeability(&known_pull()).await.unwrap();
+        assert_eq!(judged.mergeable, is_believed, "{sha} {reference}: {judged:?}");
+        assert_eq!(judged.detail.contains("its pipeline has not started"), !is_believed, "{judged:?}");
+    }
 }
 
 fn project(trains: bool) -> Value {
