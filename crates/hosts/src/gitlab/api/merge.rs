@@ -56,7 +56,8 @@ pub(super) async fn merge(
 
 /// Waits until the host has merged. It reports `locked` meanwhile, and `opened` if it merges when the pipeline succeeds.
 async fn merged(host: &Gitlab, pull: &PullRequest, mut told: Value) -> Result<Merging, HostError> {
-    for wait in host.http.waits(POLLS).build() {
+    let mut waits = host.http.waits(POLLS).build();
+    loop {
         match told["state"].as_str() {
             Some("merged") => return Ok(Merging::Merged(answers::merged_commit(&told))),
             Some("opened") if told["merge_when_pipeline_succeeds"] == true => return Ok(Merging::Queued),
@@ -66,6 +67,7 @@ async fn merged(host: &Gitlab, pull: &PullRequest, mut told: Value) -> Result<Me
             }
             _ => {}
         }
+        let Some(wait) = waits.next() else { break };
         tokio::time::sleep(wait).await;
         told = host.merge_request(&pull.id).await?;
     }
@@ -80,10 +82,25 @@ async fn join_train(host: &Gitlab, pull: &PullRequest, is_running: bool) -> Resu
     let body = json!({ "sha": pull.head.commit, "auto_merge": is_running, "when_pipeline_succeeds": is_running });
     match host.change(Method::POST, &path, Some(body)).await {
         Ok(_) => Ok(Merging::Queued),
-        // An earlier attempt succeeded, and its answer was lost.
-        Err(HostError::Rejected { message, .. }) if message.to_ascii_lowercase().contains("already") => {
-            Ok(Merging::Queued)
+        // An earlier attempt may have succeeded, and its answer been lost. The host words the refusal in various ways.
+        Err(error @ (HostError::Rejected { .. } | HostError::Denied { .. })) => {
+            match is_queued(host, pull, &path).await {
+                Ok(true) => Ok(Merging::Queued),
+                Err(failed) if failed.is_transient() => Err(failed),
+                Ok(false) | Err(_) => Err(error),
+            }
         }
         Err(error) => Err(error),
     }
+}
+
+/// Returns true if a merge request is on the merge train with the known head (docs.gitlab.com/api/merge_trains, "Get the status of a merge
+/// request on a merge train"). `path` is that of its place on the train, which does not tell the head.
+async fn is_queued(host: &Gitlab, pull: &PullRequest, path: &str) -> Result<bool, HostError> {
+    let car = host.http.get(path).await?.body;
+    if !matches!(car["status"].as_str(), Some("idle" | "fresh" | "stale" | "merging")) {
+        return Ok(false);
+    }
+    let told = host.merge_request(&pull.id).await?;
+    Ok(answers::sha(&told["sha"]).as_ref() == Some(&pull.head.commit))
 }

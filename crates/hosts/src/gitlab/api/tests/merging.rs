@@ -155,6 +155,27 @@ async fn a_merge_that_goes_on_is_waited_for() {
     let stage = merging(merge_request(), (200, locked), false).await;
     let error = stage.host.merge(&known_pull(), None, SourceBranch::Keep).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
+    let all = stage.requests().len();
+    let last = last_poll(all).await;
+    assert_eq!(
+        last.host.merge(&known_pull(), None, SourceBranch::Keep).await.unwrap(),
+        Merging::Merged(Some(BASE.into()))
+    );
+    assert_eq!(last.requests().len(), all);
+}
+
+/// Merges at last: at this request.
+async fn last_poll(at: usize) -> Stage {
+    let locked = with(merge_request(), "state", "locked");
+    let merged = with(with(merge_request(), "state", "merged"), "squash_commit_sha", BASE);
+    stage(move |count, request| match request {
+        _ if request.starts_with("PUT") => ok(locked.clone()),
+        _ if !request.contains("merge_requests") => ok(project(false)),
+        _ if count < 2 => ok(merge_request()),
+        _ if count + 1 < at => ok(locked.clone()),
+        _ => ok(merged.clone()),
+    })
+    .await
 }
 
 #[tokio::test]
@@ -166,11 +187,43 @@ async fn a_running_pipeline_or_a_train_queues_the_merge() {
 
     // As in `add_merge_request_in_merge_train.json`.
     let cars = json!([{"id": 267, "status": "idle", "merge_request": {"iid": 7}}]);
-    for (status, answer) in [(201, cars), (400, json!({"message": "Merge request is already in the merge train"}))] {
-        let stage = merging(merge_request(), (status, answer), true).await;
-        assert_eq!(stage.host.merge(&known_pull(), None, SourceBranch::Keep).await.unwrap(), Merging::Queued);
-        assert_eq!(stage.requests().last().unwrap(), &format!("POST {AT}/merge_trains/merge_requests/7"));
-        assert_eq!(stage.body_of("POST")["sha"], HEAD);
+    let stage = merging(merge_request(), (201, cars), true).await;
+    assert_eq!(stage.host.merge(&known_pull(), None, SourceBranch::Keep).await.unwrap(), Merging::Queued);
+    assert_eq!(stage.requests().last().unwrap(), &format!("POST {AT}/merge_trains/merge_requests/7"));
+    assert_eq!(stage.body_of("POST")["sha"], HEAD);
+}
+
+#[tokio::test]
+async fn a_merge_request_that_is_on_the_train_already_is_queued() {
+    // As in `get_merge_request_in_merge_train.json`; 404 if it is on none.
+    let car = |status: &str| (200, json!({"id": 267, "status": status, "merge_request": {"iid": 7}}));
+    let none = (404, json!({"message": "404 Not Found"}));
+    let moved = with(merge_request(), "sha", FIRST);
+    for (refusal, (status, body), told, is_queued) in [
+        (400, car("idle"), merge_request(), true),
+        (403, car("fresh"), merge_request(), true),
+        (409, car("stale"), merge_request(), true),
+        (422, car("merging"), merge_request(), true),
+        (400, car("skip_merged"), merge_request(), false),
+        (400, none, merge_request(), false),
+        (409, car("fresh"), moved, false),
+    ] {
+        let stage = stage(move |count, request| match request {
+            _ if request.starts_with("POST") => refused(refusal, json!({"message": "Failed to merge"})),
+            _ if request.contains("merge_trains") => refused(status, body.clone()),
+            _ if request.contains("merge_requests") && count > 2 => ok(told.clone()),
+            _ if request.contains("merge_requests") => ok(merge_request()),
+            _ => ok(project(true)),
+        })
+        .await;
+        let done = stage.host.merge(&known_pull(), None, SourceBranch::Keep).await;
+        match is_queued {
+            true => assert_eq!(done.unwrap(), Merging::Queued),
+            false => {
+                assert!(matches!(&done, Err(HostError::Rejected { status, .. }) if *status == refusal), "{done:?}")
+            }
+        }
+        assert!(stage.requests().contains(&format!("GET {AT}/merge_trains/merge_requests/7")));
     }
 }
 
