@@ -99,6 +99,39 @@ async fn a_status_lands_in_the_pipeline_of_its_ref() {
 }
 
 #[tokio::test]
+async fn a_status_is_ended_in_each_of_its_pipelines() {
+    let gitlab = GitlabForge::new().await;
+    let pull = gitlab.pull().await;
+    gitlab.repo.require_successful_pipeline(true).unwrap();
+    let head = pull.head_commit().unwrap();
+    let path = format!("/statuses/{head}");
+    let set = async |body: Value| gitlab.ask(Method::POST, &path, body).await.1["pipeline_id"].as_u64().unwrap();
+    // CI's pipeline comes after the first status.
+    let external = set(json!({"state": "running", "name": "a/plan: x", "ref": "change"})).await;
+    set(json!({"state": "running", "name": "a/plan", "ref": "change"})).await;
+    let shown = pull.start_pipeline(true).unwrap();
+    set(json!({"state": "success", "name": "a/plan: x", "pipeline_id": shown})).await;
+    let listed = async || {
+        let path =
+            format!("/repository/commits/{head}/statuses?per_page=100&order_by=id&sort=desc&name=a%2Fplan%3A%20x");
+        let rows = gitlab.get(&path).await;
+        let told = |row: &Value| (row["pipeline_id"].as_u64().unwrap(), row["status"].as_str().unwrap().to_owned());
+        rows.as_array().unwrap().iter().map(told).collect::<Vec<_>>()
+    };
+    let states = |of_first: &str| vec![(shown, "success".to_owned()), (external, of_first.to_owned())];
+    assert_eq!(listed().await, states("running"));
+    for name in ["a/plan: x", "a/plan"] {
+        let ended = json!({"state": "success", "name": name, "pipeline_id": external});
+        assert_eq!(set(ended).await, external);
+    }
+    pull.end_pipeline(shown, true).await.unwrap();
+    assert_eq!(listed().await, states("success"));
+    let all = gitlab.get(&format!("/repository/commits/{head}/statuses")).await;
+    assert!(all.as_array().unwrap().iter().all(|row| row["status"] == "success"), "{all}");
+    assert_eq!(status_of(&gitlab, &pull).await, "mergeable");
+}
+
+#[tokio::test]
 async fn approvals_are_counted_and_only_bots_reset_them() {
     let gitlab = GitlabForge::new().await;
     let pull = gitlab.pull().await;

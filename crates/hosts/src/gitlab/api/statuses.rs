@@ -14,6 +14,8 @@ use tidelock_core::domain::{CommitSha, PullId};
 const LIMIT: usize = 255;
 /// Statuses on one page: the host's maximum.
 const PER_PAGE: u32 = 100;
+/// Most pipelines of a commit in which a status of one name is ended.
+const MAX_ENDED: usize = 20;
 /// Start of the refusal of a state that cannot follow the present one, such as `pending` after `pending` before 18.3.
 const NO_TRANSITION: &str = "Cannot transition status via";
 
@@ -48,32 +50,54 @@ impl StatusPlace {
     }
 }
 
+/// Sets a status. One that ends also ends those of its name that another pipeline of the commit still runs: the first statuses often come
+/// before the pipeline of CI, and a pipeline with an unfinished one never ends.
 pub(super) async fn set(
     host: &Gitlab,
     pull: &PullId,
     commit: &CommitSha,
     status: &CommitStatus,
 ) -> Result<(), HostError> {
-    let path = format!("{}/statuses/{}", host.address.project_path(&pull.repo)?, segment(commit.as_str()));
+    let state = match status.state {
+        // A pending or running job keeps its pipeline running, perhaps for ever. A canceled one ends it without success.
+        StatusState::Pending if status.waits => "canceled",
+        StatusState::Pending => "running",
+        StatusState::Success => "success",
+        StatusState::Failure => "failed",
+    };
+    let name = name(&status.context);
     let mut body = json!({
-        "state": match status.state {
-            // A pending or running job keeps its pipeline running, perhaps for ever. A canceled one ends it without success.
-            StatusState::Pending if status.waits => "canceled",
-            StatusState::Pending => "running",
-            StatusState::Success => "success",
-            StatusState::Failure => "failed",
-        },
-        "name": name(&status.context),
+        "state": state,
+        "name": name,
         "description": status.description.chars().take(LIMIT).collect::<String>(),
     });
     if !status.url.is_empty() && status.url.chars().count() <= LIMIT {
         body["target_url"] = json!(status.url);
     }
+    let mut placed = body.clone();
     match StatusPlace::of(host, pull, commit).await? {
-        StatusPlace::Pipeline(id) => body["pipeline_id"] = json!(id),
-        StatusPlace::Branch(branch) => body["ref"] = json!(branch),
+        StatusPlace::Pipeline(id) => placed["pipeline_id"] = json!(id),
+        StatusPlace::Branch(branch) => placed["ref"] = json!(branch),
         StatusPlace::Anywhere => {}
     }
+    post(host, pull, commit, placed).await?;
+    if state == "running" {
+        return Ok(());
+    }
+    for pipeline in unfinished(host, pull, commit, &name).await? {
+        body["pipeline_id"] = json!(pipeline);
+        match post(host, pull, commit, body.clone()).await {
+            Err(error) if error.is_transient() => return Err(error),
+            // The merge request shows the status all the same.
+            Err(error) => tracing::warn!(%pull, pipeline, "the status `{name}` cannot be ended there: {error}"),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+async fn post(host: &Gitlab, pull: &PullId, commit: &CommitSha, body: Value) -> Result<(), HostError> {
+    let path = format!("{}/statuses/{}", host.address.project_path(&pull.repo)?, segment(commit.as_str()));
     match host.change(Method::POST, &path, Some(body)).await {
         // The host says so of a state that is set already.
         Err(HostError::Rejected { status: 400, message, .. }) if message.contains(NO_TRANSITION) => Ok(()),
@@ -87,26 +111,58 @@ pub(super) async fn set(
     }
 }
 
+/// Returns the pipelines of a commit that have an unfinished status of ours with this name.
+async fn unfinished(host: &Gitlab, pull: &PullId, commit: &CommitSha, name: &str) -> Result<Vec<u64>, HostError> {
+    let rows = own_rows(host, pull, commit, &format!("&name={}", segment(name))).await?.ours;
+    let is_unfinished =
+        |row: &&Value| row["name"] == name && matches!(row["status"].as_str(), Some("created" | "pending" | "running"));
+    let mut pipelines: Vec<u64> =
+        rows.iter().filter(is_unfinished).filter_map(|row| row["pipeline_id"].as_u64()).collect();
+    pipelines.sort_unstable();
+    pipelines.dedup();
+    pipelines.truncate(MAX_ENDED);
+    Ok(pipelines)
+}
+
+/// Statuses of a commit.
+struct CommitRows {
+    /// Those of our account, newest first.
+    ours: Vec<Value>,
+    /// True if all, those of others included, are of one pipeline.
+    are_of_one_pipeline: bool,
+}
+
+/// Requests the latest statuses of each pipeline of a commit, as far as one page reports them. `filter`: further parameters.
+async fn own_rows(host: &Gitlab, pull: &PullId, commit: &CommitSha, filter: &str) -> Result<CommitRows, HostError> {
+    let own = &host.account().await?.login;
+    let project = host.address.project_path(&pull.repo)?;
+    let path = format!("{project}/repository/commits/{}/statuses", segment(commit.as_str()));
+    let body = host.http.get(&format!("{path}?per_page={PER_PAGE}&order_by=id&sort=desc{filter}")).await?.body;
+    let Value::Array(mut ours) = body else { return Err(odd(&path, "not a list")) };
+    let are_of_one_pipeline = ours.windows(2).all(|pair| pair[0]["pipeline_id"] == pair[1]["pipeline_id"]);
+    ours.retain(|row| answers::login(&row["author"]).is(own));
+    ours.sort_by_key(|row| std::cmp::Reverse(row["id"].as_u64()));
+    Ok(CommitRows { ours, are_of_one_pipeline })
+}
+
 /// Returns the latest status of each of our names, as the merge request shows it. One that only another pipeline of the commit has is
 /// reported without a description, so that it differs from what was told and is set again: a pipeline may appear after its statuses.
 pub(super) async fn own(host: &Gitlab, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
-    let own = &host.account().await?.login;
-    let place = StatusPlace::of(host, pull, commit).await?;
-    let project = host.address.project_path(&pull.repo)?;
-    let path = format!("{project}/repository/commits/{}/statuses", segment(commit.as_str()));
-    let body = host.http.get(&format!("{path}?per_page={PER_PAGE}&order_by=id&sort=desc")).await?.body;
-    let Value::Array(rows) = body else { return Err(odd(&path, "not a list")) };
-    let mut rows: Vec<Value> = rows.into_iter().filter(|row| answers::login(&row["author"]).is(own)).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row["id"].as_u64()));
-    let is_there = |row: &Value| match place {
-        StatusPlace::Pipeline(id) => row["pipeline_id"].is_null() || row["pipeline_id"] == id,
-        StatusPlace::Branch(_) | StatusPlace::Anywhere => true,
+    let CommitRows { ours, are_of_one_pipeline } = own_rows(host, pull, commit, "").await?;
+    // Which pipeline is shown takes another request, and matters only if there are several.
+    let shown = match are_of_one_pipeline || ours.is_empty() {
+        true => None,
+        false => match StatusPlace::of(host, pull, commit).await? {
+            StatusPlace::Pipeline(id) => Some(id),
+            StatusPlace::Branch(_) | StatusPlace::Anywhere => None,
+        },
     };
+    let is_there = |row: &Value| shown.is_none_or(|id| row["pipeline_id"].is_null() || row["pipeline_id"] == id);
     let mut latest: Vec<CommitStatus> = Vec::new();
-    for row in rows.iter().filter(|row| is_there(row)) {
+    for row in ours.iter().filter(|row| is_there(row)) {
         add(&mut latest, status(row));
     }
-    for row in rows.iter().filter(|row| !is_there(row)) {
+    for row in ours.iter().filter(|row| !is_there(row)) {
         add(&mut latest, CommitStatus { description: String::new(), ..status(row) });
     }
     Ok(latest)
