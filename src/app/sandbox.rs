@@ -289,17 +289,33 @@ struct Port {
 }
 
 impl Port {
-    /// Returns a free port: exactly the given one, or the default one if it is free, else any.
+    /// Returns a free port: exactly the given one, or the default one if it is free, else a steady one, else any.
     fn free(&self) -> Result<u16> {
         let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let bound = match self.given {
             Some(port) => bind(port).with_context(|| {
                 format!("port {port} of 127.0.0.1 cannot be used: give {} another one, or leave it out", self.name)
             })?,
-            None => bind(self.usual).or_else(|_| bind(0)).context("no port is free on 127.0.0.1")?,
+            None => {
+                let usual = Some(self.usual).filter(|port| *port != 0);
+                let free = usual.into_iter().chain(steady_ports()).find_map(|port| bind(port).ok());
+                free.map_or_else(|| bind(0), Ok).context("no port is free on 127.0.0.1")?
+            }
         };
         Ok(bound.local_addr()?.port())
     }
+}
+
+/// Returns some ports that no outgoing connection gets, so that none takes the server's while the server is started again. Each process
+/// begins at another one.
+fn steady_ports() -> impl Iterator<Item = u16> {
+    /// The first one, and how many there are: all below those that Linux (32768) and macOS (49152) give to connections.
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    /// Ports that are tried.
+    const TRIES: u32 = 50;
+    let begin = std::process::id().wrapping_mul(TRIES);
+    (0..TRIES).filter_map(move |step| u16::try_from(FIRST + begin.wrapping_add(step) % COUNT).ok())
 }
 
 #[cfg(test)]
@@ -317,6 +333,9 @@ mod tests {
             "{error}"
         );
         assert_ne!(asked(None, busy).unwrap(), busy);
+        for usual in [0, busy] {
+            assert!((10_000..30_000).contains(&asked(None, usual).unwrap()), "outgoing connections get others");
+        }
         drop(taken);
         assert_eq!(asked(Some(busy), 0).unwrap(), busy);
     }
