@@ -58,7 +58,7 @@ pub(super) struct GitlabState {
     refuses_repeated_states: bool,
 }
 
-/// What GitLab knows about a merge request, besides what every host knows.
+/// State of a merge request that other hosts do not have.
 #[derive(Default)]
 struct MergeState {
     /// Head and target branch whose mergeability a request has asked for.

@@ -263,7 +263,7 @@ impl Repo {
                 let mut fork = RepoState::new(id, account, name, git, Some(self.full_name.clone()));
                 fork.permissions.insert(account.to_lowercase(), "admin".to_owned());
                 if shared.kind == HostKind::Gitlab {
-                    // A fork has members of its own (docs.gitlab.com/user/project/repository/forking_workflow).
+                    // A fork does not inherit the members of its source (docs.gitlab.com/user/project/repository/forking_workflow).
                     fork.permissions.remove(BOT);
                 }
                 state.repos.insert(full_name.to_lowercase(), fork);

@@ -35,7 +35,7 @@ pub(super) struct State {
     pub manifests: BTreeMap<String, (String, String)>,
     /// Policies of Azure DevOps only.
     pub policies: BranchPolicies,
-    /// What only GitLab has.
+    /// State that only GitLab has.
     pub gitlab: GitlabState,
     last_id: u64,
 }

@@ -46,26 +46,29 @@ pub struct RequiredOwners {
     pub count: usize,
 }
 
-/// SectionRules of one file.
+/// Rules of one file.
 #[derive(Debug, Clone)]
 pub struct OwnerRules {
+    /// One section in a language without sections.
     sections: Vec<SectionRules>,
-    /// Files of each section that need no approval, whatever its rules say; empty in a language without sections.
-    exclusions: Vec<GlobSet>,
 }
 
-/// SectionRules of which the last one that matches a file decides.
+/// Rules of one section. The last one that matches a file decides.
 #[derive(Debug, Clone)]
 struct SectionRules {
     patterns: GlobSet,
+    /// Owners by the number of the pattern.
     owners: Vec<RequiredOwners>,
+    /// Files that need no approval, whatever the rules say.
+    exclusions: GlobSet,
 }
 
-/// SectionRules that are being read.
+/// Rules of one section that are being read.
 #[derive(Default)]
 struct OwnerRuleList {
     patterns: Vec<Glob>,
     owners: Vec<RequiredOwners>,
+    exclusions: Vec<Glob>,
 }
 
 impl OwnerRuleList {
@@ -82,11 +85,12 @@ impl OwnerRuleList {
     }
 
     fn build(self) -> Result<SectionRules, String> {
-        Ok(SectionRules { patterns: glob_set(self.patterns)?, owners: self.owners })
+        let (patterns, exclusions) = (glob_set(self.patterns)?, glob_set(self.exclusions)?);
+        Ok(SectionRules { patterns, owners: self.owners, exclusions })
     }
 }
 
-fn glob_set(globs: impl IntoIterator<Item = Glob>) -> Result<GlobSet, String> {
+fn glob_set(globs: Vec<Glob>) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for glob in globs {
         set.add(glob);
@@ -112,12 +116,19 @@ impl OwnerRules {
 
     /// Returns the owners of a file who have to approve it, by its path from the root; empty for none.
     pub fn owners_of(&self, path: &str) -> Vec<&RequiredOwners> {
-        let is_excluded = |at: usize| self.exclusions.get(at).is_some_and(|exclusions| exclusions.is_match(path));
-        let sections = self.sections.iter().enumerate().filter(|(at, _)| !is_excluded(*at));
-        let last = sections.filter_map(|(_, rules)| {
-            let last = rules.patterns.matches(path).into_iter().max()?;
-            rules.owners.get(last)
-        });
+        let sections = self.sections.iter().filter(|rules| !rules.exclusions.is_match(path));
+        let last = sections.filter_map(|rules| rules.owners.get(rules.patterns.matches(path).into_iter().max()?));
         last.filter(|required| !required.owners.is_empty()).collect()
+    }
+}
+
+/// Parses an owner; none if the text cannot be one. `of_name` decides what a name without a slash stands for.
+fn owner(text: &str, of_name: fn(String) -> CodeOwner) -> Option<CodeOwner> {
+    let lower = text.to_lowercase();
+    match lower.strip_prefix('@') {
+        Some("") => None,
+        Some(team) if team.contains('/') => Some(CodeOwner::Team(team.to_owned())),
+        Some(name) => Some(of_name(name.to_owned())),
+        None => lower.contains('@').then_some(CodeOwner::User(lower)),
     }
 }

@@ -1,4 +1,4 @@
-//! What a delivery tells about its pull request.
+//! Pull requests as deliveries describe them, whole or in part.
 
 use super::{CommitSha, PullId, PullRequest, PullState};
 use serde::{Deserialize, Serialize};
@@ -65,20 +65,21 @@ impl DeliveredPull {
         self.head() == Some(commit)
     }
 
+    fn draft(&self) -> Option<bool> {
+        match self {
+            DeliveredPull::Whole(pull) => Some(pull.draft),
+            DeliveredPull::Part(part) => part.draft,
+        }
+    }
+
     /// Returns true if it is told to be a draft.
     pub fn is_draft(&self) -> bool {
-        match self {
-            DeliveredPull::Whole(pull) => pull.draft,
-            DeliveredPull::Part(part) => part.draft == Some(true),
-        }
+        self.draft() == Some(true)
     }
 
     /// Returns true if it is told not to be a draft.
     pub fn is_ready(&self) -> bool {
-        match self {
-            DeliveredPull::Whole(pull) => !pull.draft,
-            DeliveredPull::Part(part) => part.draft == Some(false),
-        }
+        self.draft() == Some(false)
     }
 
     /// Returns true if its head is told to be in another repository.

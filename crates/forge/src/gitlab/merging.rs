@@ -8,7 +8,7 @@ use super::{Refusal, Result, approvals};
 use anyhow::bail;
 use http::StatusCode;
 
-/// How somebody merges.
+/// Options of a merge.
 #[derive(Clone, Default)]
 pub(super) struct Merge {
     by: String,

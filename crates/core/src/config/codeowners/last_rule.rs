@@ -5,7 +5,7 @@
 //! /conf/pay/     @alice @acme/payments
 //! ```
 
-use super::{CodeOwner, OwnerRuleList, OwnerRules, RequiredOwners};
+use super::{CodeOwner, OwnerRuleList, OwnerRules, RequiredOwners, owner};
 use globset::GlobBuilder;
 
 /// Parses a file. Invalid lines are ignored, as by hosts of this language.
@@ -15,11 +15,11 @@ pub(super) fn parse(text: &str) -> Result<OwnerRules, String> {
         let words = split_words(line);
         let Some((pattern, names)) = words.split_first() else { continue };
         // A line with an invalid owner is ignored. A line without owners means no owners.
-        let people = names.iter().map(|name| owner(name)).collect::<Option<Vec<CodeOwner>>>();
+        let people = names.iter().map(|name| owner(name, CodeOwner::User)).collect::<Option<Vec<CodeOwner>>>();
         let (Some(globs), Some(owners)) = (globs(pattern), people) else { continue };
         rules.add(globs, RequiredOwners { section: None, owners, count: 1 })?;
     }
-    Ok(OwnerRules { sections: vec![rules.build()?], exclusions: Vec::new() })
+    Ok(OwnerRules { sections: vec![rules.build()?] })
 }
 
 /// Splits a line into words: a backslash keeps a space in a word, and `#` begins a comment.
@@ -44,16 +44,6 @@ fn split_words(line: &str) -> Vec<String> {
     }
     words.extend(word);
     words
-}
-
-fn owner(name: &str) -> Option<CodeOwner> {
-    let lower = name.to_lowercase();
-    match lower.strip_prefix('@') {
-        Some("") => None,
-        Some(team) if team.contains('/') => Some(CodeOwner::Team(team.to_owned())),
-        Some(user) => Some(CodeOwner::User(user.to_owned())),
-        None => lower.contains('@').then_some(CodeOwner::User(lower)),
-    }
 }
 
 /// Returns the globs of a pattern; none if its syntax is not supported, such as `!x` and `[ab]`.

@@ -12,8 +12,8 @@
 //! *.md @writers
 //! ```
 
-use super::{CodeOwner, MAX_RULES, OwnerRuleList, OwnerRules, RequiredOwners, SectionRules, glob_set};
-use globset::{GlobBuilder, GlobSet};
+use super::{CodeOwner, MAX_RULES, OwnerRuleList, OwnerRules, RequiredOwners, SectionRules, owner};
+use globset::GlobBuilder;
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ const MAX_SECTIONS: usize = 500;
 static HEADING: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^(\^)?\[([^\]]+)\](?:\[(\d*)\])?(?:\s+(.*))?").ok());
 
-/// What a heading says about the rules below it.
+/// Properties that a heading gives to its rules.
 struct Heading {
     /// Absent before the first heading.
     name: Option<String>,
@@ -65,13 +65,7 @@ pub(super) fn parse(text: &str) -> Result<OwnerRules, String> {
             section.add(line, &heading);
         }
     }
-    let mut read = OwnerRules { sections: Vec::new(), exclusions: Vec::new() };
-    for section in sections {
-        let (rules, exclusions) = section.finish()?;
-        read.sections.push(rules);
-        read.exclusions.push(exclusions);
-    }
-    Ok(read)
+    Ok(OwnerRules { sections: sections.into_iter().map(OwnerSection::finish).collect::<Result<_, String>>()? })
 }
 
 /// Parses the heading of a section; absent if the line is none.
@@ -117,7 +111,7 @@ impl OwnerSection {
 
     /// Returns the rules and the excluded files. A section is optional if all its rules are, and needs the largest number of approvals that
     /// one of its rules does.
-    fn finish(self) -> Result<(SectionRules, GlobSet), String> {
+    fn finish(self) -> Result<SectionRules, String> {
         let (mut is_optional, mut count) = (true, 1);
         for (_, rule) in &self.rules {
             if let SectionRule::Owners(_, optional, of_rule) = rule {
@@ -125,7 +119,7 @@ impl OwnerSection {
                 count = count.max(*of_rule);
             }
         }
-        let (mut list, mut exclusions) = (OwnerRuleList::default(), Vec::new());
+        let mut list = OwnerRuleList::default();
         for (pattern, rule) in self.rules {
             let Ok(glob) = GlobBuilder::new(&pattern).literal_separator(true).backslash_escape(true).build() else {
                 continue;
@@ -135,10 +129,10 @@ impl OwnerSection {
                 SectionRule::Owners(owners, ..) => {
                     list.add(vec![glob], RequiredOwners { section: self.name.clone(), owners, count })?;
                 }
-                SectionRule::Excluded => exclusions.push(glob),
+                SectionRule::Excluded => list.exclusions.push(glob),
             }
         }
-        Ok((list.build()?, glob_set(exclusions)?))
+        list.build()
     }
 }
 
@@ -156,20 +150,11 @@ fn split(line: &str) -> (&str, &str) {
 
 /// Returns the owners in a text; words that cannot be one are left out.
 fn owners(names: &str) -> Vec<CodeOwner> {
-    names.split_whitespace().filter_map(owner).collect()
-}
-
-fn owner(word: &str) -> Option<CodeOwner> {
-    let lower = word.to_lowercase();
-    if lower.starts_with("@@") {
-        return Some(CodeOwner::Role(lower));
-    }
-    match lower.strip_prefix('@') {
-        Some("") => None,
-        Some(group) if group.contains('/') => Some(CodeOwner::Team(group.to_owned())),
-        Some(name) => Some(CodeOwner::UserOrTeam(name.to_owned())),
-        None => lower.contains('@').then_some(CodeOwner::User(lower)),
-    }
+    let one = |word: &str| match word.starts_with("@@") {
+        true => Some(CodeOwner::Role(word.to_lowercase())),
+        false => owner(word, CodeOwner::UserOrTeam),
+    };
+    names.split_whitespace().filter_map(one).collect()
 }
 
 /// Returns the glob that matches as Ruby's `File.fnmatch` with `FNM_PATHNAME` and `FNM_DOTMATCH` does, after the host's own changes of the

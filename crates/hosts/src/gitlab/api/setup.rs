@@ -44,7 +44,7 @@ pub struct ProjectHook {
     pub disabled_until: Option<Timestamp>,
     /// True if it has a secret token or a signing token; absent if the host does not report it.
     pub has_secret: Option<bool>,
-    /// True if it has a template of its own for the body.
+    /// True if a custom template makes the body.
     pub has_template: bool,
 }
 

@@ -156,7 +156,7 @@ fn reopening_opens_and_a_merge_closes() {
     let merged = pull_event(&merged);
     let state = PullState::Merged { commit: Some(BEFORE.into()) };
     assert_eq!((merged.action, merged.pull.state()), (PullAction::Closed { merged: true }, &state));
-    // A merge by fast-forward has no commit of its own.
+    // A fast-forward merge creates no commit.
     assert_eq!(pull_event(&merge_request("merge")).pull.state(), &PullState::Merged { commit: None });
     assert_eq!(pull_event(&of_pull(merge_request("open"), "state", json!("locked"))).pull.state(), &PullState::Open);
 }
