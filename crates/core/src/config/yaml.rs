@@ -2,6 +2,8 @@
 //!
 //! The fields of a type are the schema: text fields accept unquoted numbers, dates and booleans unchanged.
 
+mod erased;
+
 use super::ConfigError;
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Error, Location, Spanned};
@@ -40,7 +42,7 @@ pub fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, 
             max_replay_stack_depth: MAX_DEPTH,
         },
     };
-    serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
+    erased::from_str::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
 }
 
 /// Creates an error at a position of the file.
