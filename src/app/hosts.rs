@@ -2,7 +2,6 @@
 //! line in [`KNOWN`].
 
 mod azure_devops;
-mod gitea;
 mod github;
 mod gitlab;
 
@@ -26,8 +25,7 @@ use std::sync::Arc;
 
 /// All kinds of hosts, in the order of joined hosts. Append only: the order is part of the lease's fingerprint, and the secret of the first
 /// named host makes the key for requests of the lead.
-static KNOWN: [&dyn KnownHost; 4] =
-    [&github::OnGithub, &azure_devops::OnAzureDevOps, &gitlab::OnGitlab, &gitea::OnGitea];
+static KNOWN: [&dyn KnownHost; 3] = [&github::OnGithub, &azure_devops::OnAzureDevOps, &gitlab::OnGitlab];
 
 /// One kind of VCS host: what the application makes of its settings.
 #[async_trait]
@@ -41,10 +39,8 @@ trait KnownHost: Sync {
     /// Returns our account on the host; absent if the settings name none.
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>>;
 
-    /// Returns the address ranges that the host publishes, under its word of `--webhook-allowlist`; absent if it publishes none.
-    fn published(&self, _settings: &Settings) -> Option<Published> {
-        None
-    }
+    /// Returns the address ranges that the host publishes, under its word of `--webhook-allowlist`.
+    fn published(&self, settings: &Settings) -> Published;
 
     /// Returns the host's own pages.
     fn pages(&self, _settings: &Settings) -> Vec<Arc<dyn HostPage>> {
@@ -179,7 +175,7 @@ pub(super) fn sign_ins(settings: &SignInSettings) -> Vec<Arc<dyn SignInWay>> {
 
 /// Returns the address ranges that hosts publish, each under its word of `--webhook-allowlist`.
 pub(super) fn published(settings: &Settings) -> Vec<Published> {
-    KNOWN.iter().filter_map(|known| known.published(settings)).collect()
+    KNOWN.iter().map(|known| known.published(settings)).collect()
 }
 
 /// Returns the doctor's findings about each host; deliveries should arrive at `events`.

@@ -2,8 +2,6 @@
 //!
 //! The fields of a type are the schema: text fields accept unquoted numbers, dates and booleans unchanged.
 
-mod erased;
-
 use super::ConfigError;
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Error, Location, Spanned};
@@ -42,7 +40,7 @@ pub fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, 
             max_replay_stack_depth: MAX_DEPTH,
         },
     };
-    erased::from_str::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
+    serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
 }
 
 /// Creates an error at a position of the file.

@@ -75,8 +75,7 @@ pub struct Intake {
 }
 
 /// Headers that identify deliveries of other hosts, so that the answer can name the host.
-const OTHERS: [(&str, &str); 7] = [
-    ("x-forgejo-event", "Forgejo"),
+const OTHERS: [(&str, &str); 6] = [
     ("x-gitea-event", "Gitea"),
     ("x-github-event", "GitHub"),
     ("x-gitlab-event", "GitLab"),
