@@ -14,6 +14,7 @@ mod comments;
 #[cfg(test)]
 mod deployment_tests;
 mod environment;
+mod gitea;
 mod github;
 mod gitlab;
 mod hosts;
@@ -48,6 +49,7 @@ pub use azure_devops::AzureDevOpsSettings;
 pub use bucket::BucketAddress;
 pub use client::{ClientSettings, api_secret};
 pub(crate) use client::{IAP_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE};
+pub use gitea::GiteaSettings;
 pub use github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
 pub use gitlab::GitlabSettings;
 pub use metrics::{MetricsLabels, MetricsSettings};

@@ -21,7 +21,7 @@ locals {
     ]
   }
 
-  # Without webhook_sources, the hosts that are served.
+  # Without webhook_sources, the hosts that are served. Gitea publishes no ranges, and needs webhook_sources.
   webhook_sources = var.webhook_sources != null ? var.webhook_sources : concat(
     local.with_github ? ["github"] : [],
     var.azuredevops != null ? ["azuredevops"] : [],

@@ -24,6 +24,7 @@ locals {
       TIDELOCK_GITLAB_HOSTNAME = var.gitlab.hostname
       TIDELOCK_GITLAB_USER     = var.gitlab.user
     },
+    var.gitea == null ? {} : { TIDELOCK_GITEA_BASE_URL = var.gitea.base_url, TIDELOCK_GITEA_USER = var.gitea.user },
   )
 
   # The receiver has no key: the App is named to it as the server names it by itself.
@@ -54,7 +55,7 @@ locals {
   )
 
   scratch_path = "/var/lib/tidelock"
-  file_names   = { gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token", gitlab_token = "token" }
+  file_names   = { gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token", gitlab_token = "token", gitea_token = "token" }
 }
 
 resource "google_cloud_run_v2_service" "leader" {

@@ -1,5 +1,5 @@
 # The settings of a deployment. Only project_id, region, repo_allowlist and (with a load balancer) domain have no default; nor has image,
-# but in a release's archive. At least one of github, github_app, gitlab and azuredevops is needed.
+# but in a release's archive. At least one of github, github_app, gitlab, gitea and azuredevops is needed.
 
 # Where
 
@@ -205,7 +205,7 @@ variable "admins" {
 }
 
 variable "webhook_sources" {
-  description = "Who may call /events: github, gitlab, bitbucket, azuredevops (their published ranges) or CIDR ranges of your own. By default the hosts that are served; needed for a server of your own. Deliveries are signed all the same."
+  description = "Who may call /events: github, gitlab, bitbucket, azuredevops (their published ranges) or CIDR ranges of your own. By default the hosts that are served; needed for a server of your own and for Gitea. Deliveries are signed all the same."
   type        = list(string)
   default     = null
 
@@ -218,8 +218,9 @@ variable "webhook_sources" {
     condition = var.webhook_sources != null || (
       try(var.github.hostname, "github.com") == "github.com" && try(var.github_app.hostname, "github.com") == "github.com"
       && try(var.azuredevops.hostname, "dev.azure.com") == "dev.azure.com" && try(var.gitlab.hostname, "gitlab.com") == "gitlab.com"
+      && var.gitea == null
     )
-    error_message = "webhook_sources is needed: the published addresses are those of github.com, gitlab.com and dev.azure.com, not of another host."
+    error_message = "webhook_sources is needed: the published addresses are those of github.com, gitlab.com and dev.azure.com, not of another host, and not of Gitea."
   }
 
   validation {
@@ -540,8 +541,8 @@ variable "azuredevops" {
   }
 
   validation {
-    condition     = var.github != null || var.github_app != null || var.azuredevops != null || var.gitlab != null
-    error_message = "The server needs at least one of github, github_app, gitlab and azuredevops."
+    condition     = var.github != null || var.github_app != null || var.azuredevops != null || var.gitlab != null || var.gitea != null
+    error_message = "The server needs at least one of github, github_app, gitlab, gitea and azuredevops."
   }
 }
 
@@ -567,6 +568,29 @@ variable "gitlab" {
   }
 }
 
+variable "gitea" {
+  description = <<-EOT
+    Our account on Gitea or Forgejo, alone or beside other hosts: `user` is its user name, `base_url` https://gitea.com or
+    https://HOST[:PORT][/PATH] of an instance. Its token is the secret gitea_token, what deliveries are signed with gitea_webhook_secret, of
+    16 characters or more. Needs webhook_sources.
+  EOT
+  type = object({
+    user     = string
+    base_url = optional(string, "https://gitea.com")
+  })
+  default = null
+
+  validation {
+    condition     = var.gitea == null || try(length(var.gitea.user) > 0, false)
+    error_message = "gitea.user is the account's user name."
+  }
+
+  validation {
+    condition     = var.gitea == null || can(regex("^https://[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?$", var.gitea.base_url))
+    error_message = "gitea.base_url is https://HOST, https://HOST:PORT or https://HOST/PATH."
+  }
+}
+
 variable "repo_allowlist" {
   description = "Repositories to serve, such as github.com/acme/*; ! in front excludes. Whoever can open a pull request there runs code with the server's identity."
   type        = list(string)
@@ -577,8 +601,8 @@ variable "repo_allowlist" {
   }
 
   validation {
-    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "gitlab.com/*", "dev.azure.com/*", "*"], r)])
-    error_message = "repo_allowlist does not take all of github.com, gitlab.com or dev.azure.com: anybody could run code here."
+    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "gitlab.com/*", "gitea.com/*", "codeberg.org/*", "dev.azure.com/*", "*"], r)])
+    error_message = "repo_allowlist does not take all of github.com, gitlab.com, gitea.com, codeberg.org or dev.azure.com: anybody could run code here."
   }
 }
 
@@ -639,6 +663,8 @@ variable "secrets" {
     azuredevops_webhook_password = optional(string)
     gitlab_token                 = optional(string)
     gitlab_webhook_secret        = optional(string)
+    gitea_token                  = optional(string)
+    gitea_webhook_secret         = optional(string)
   })
   default  = {}
   nullable = false
@@ -661,6 +687,8 @@ variable "secret_values" {
     azuredevops_webhook_password = optional(string)
     gitlab_token                 = optional(string)
     gitlab_webhook_secret        = optional(string)
+    gitea_token                  = optional(string)
+    gitea_webhook_secret         = optional(string)
   })
   default   = null
   sensitive = true
@@ -678,8 +706,9 @@ variable "secret_versions" {
   description = <<-EOT
     Version numbers of secrets, by the keys of secrets and the variables of secret_env. The service names numbers, so that a
     rotated secret is a rollout and an old revision goes on with the old value. Of what is left out the newest is looked up while planning.
-    `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret` and `azuredevops_previous_webhook_password` are older versions of the
-    webhook secrets and of the service hooks' password that are still taken while the host changes to the newer one.
+    `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret`, `gitea_previous_webhook_secret` and
+    `azuredevops_previous_webhook_password` are older versions of the webhook secrets and of the service hooks' password that are still
+    taken while the host changes to the newer one.
   EOT
   type        = map(string)
   default     = {}

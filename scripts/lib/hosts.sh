@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps, GitLab. A value goes by standard input
-# or a descriptor; checks ask the host whose it is.
+# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps, GitLab, Gitea. A value goes by
+# standard input or a descriptor; checks ask the host whose it is.
 # shellcheck disable=SC2154,SC2034 # variables of scripts/deploy
 
 with_github() { [ -n "$gh_user$gh_app_id" ]; }
@@ -15,6 +15,7 @@ secret_keys() {
     if with_github; then echo gh_webhook_secret; fi
     [ -z "$azuredevops_user" ] || printf 'azuredevops_token\nazuredevops_webhook_password\n'
     [ -z "$gitlab_user" ] || printf 'gitlab_token\ngitlab_webhook_secret\n'
+    [ -z "$gitea_user" ] || printf 'gitea_token\ngitea_webhook_secret\n'
 }
 
 check_hosts() {
@@ -25,13 +26,14 @@ check_hosts() {
     matches "$gh_hostname" '^([a-z0-9-]+\.)+[a-z]{2,}(:[0-9]+)?$' || fault "$gh_hostname is no host name" "--gh-hostname without https://, in lower case"
     matches "$azuredevops_hostname" '^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$' || fault "$azuredevops_hostname is no host name" "--azuredevops-hostname without https://, such as tfs.example.com/tfs"
     matches "$gitlab_hostname" '^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$' || fault "$gitlab_hostname is no host name" "--gitlab-hostname without https://, such as git.example.com/gitlab"
+    matches "$gitea_base_url" '^https://[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?$' || fault "$gitea_base_url is no address of an instance" "--gitea-base-url with https://, such as https://git.example.com/gitea"
     if [ -n "$webhook" ] && [ -z "$gh_user" ]; then
-        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, Azure DevOps has service hooks, and those of GitLab are added by hand" "leave it out; what to set is shown at the end"
+        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, Azure DevOps has service hooks, and those of GitLab and Gitea are added by hand" "leave it out; what to set is shown at the end"
     fi
 }
 
-# sources: the addresses that deliveries come from. Those of another host than github.com, gitlab.com and dev.azure.com are known to its operator only:
-# Cloud Armor and server would refuse them.
+# sources: the addresses that deliveries come from. Those of another host than github.com, gitlab.com and dev.azure.com, and of every Gitea, are
+# known to its operator only: Cloud Armor and server would refuse them.
 check_sources() {
     local source part unknown=() all=()
     for source in ${webhook_sources[@]+"${webhook_sources[@]}"}; do
@@ -43,6 +45,7 @@ check_sources() {
         if with_github; then sources+=(github); [ "$gh_hostname" = github.com ] || unknown+=("$gh_hostname"); fi
         if [ -n "$azuredevops_user" ]; then sources+=(azuredevops); [ "$azuredevops_hostname" = dev.azure.com ] || unknown+=("$azuredevops_hostname"); fi
         if [ -n "$gitlab_user" ]; then sources+=(gitlab); [ "$gitlab_hostname" = gitlab.com ] || unknown+=("$gitlab_hostname"); fi
+        [ -z "$gitea_user" ] || unknown+=("$gitea_base_url")
         for source in ${unknown[@]+"${unknown[@]}"}; do
             fault "--webhook-source is missing: the published addresses are not those of $source" "--webhook-source with the addresses that $source sends deliveries from, such as 198.51.100.7/32"
         done
@@ -197,6 +200,15 @@ check_gitlab_token() {
     note "the token is $gitlab_user's"
 }
 
+check_gitea_token() {
+    local login
+    login=$(curl --silent --show-error --fail --config <(printf 'header = "Authorization: token %s"\n' "$value") "${gitea_base_url%/}/api/v1/user" 2>/dev/null \
+        | text_field login || true)
+    [ -n "$login" ] || fail "$gitea_base_url does not take the token" "make a new one for $gitea_user with the scope read:user (docs/gitea.md names all) and give it again"
+    [ "$login" = "$gitea_user" ] || fail "the token is $login's, not $gitea_user's" "give $gitea_user's token, or --gitea-user $login"
+    note "the token is $gitea_user's"
+}
+
 keep_hosts_secrets() {
     previous_versions=''
     [ -z "$gh_user" ] || keep_given gh_token "$gh_token_file" --gh-token-file token "Token of $gh_user" check_gh_token
@@ -206,19 +218,24 @@ keep_hosts_secrets() {
         keep_given azuredevops_token "$azuredevops_token_file" --azuredevops-token-file token "Token of $azuredevops_user" check_azure_token
         keep_made azuredevops_webhook_password '' azuredevops_previous_webhook_password "each service hook"
     fi
-    [ -n "$gitlab_user" ] || return 0
-    keep_given gitlab_token "$gitlab_token_file" --gitlab-token-file token "Token of $gitlab_user" check_gitlab_token
-    keep_made gitlab_webhook_secret '' gitlab_previous_webhook_secret "each webhook of GitLab"
+    if [ -n "$gitlab_user" ]; then
+        keep_given gitlab_token "$gitlab_token_file" --gitlab-token-file token "Token of $gitlab_user" check_gitlab_token
+        keep_made gitlab_webhook_secret '' gitlab_previous_webhook_secret "each webhook of GitLab"
+    fi
+    [ -n "$gitea_user" ] || return 0
+    keep_given gitea_token "$gitea_token_file" --gitea-token-file token "Token of $gitea_user" check_gitea_token
+    keep_made gitea_webhook_secret '' gitea_previous_webhook_secret "each webhook of Gitea"
 }
 
 # The hosts as the module's variables.
 write_hosts() {
-    local github=null app=null azure=null gitlab=null
+    local github=null app=null azure=null gitlab=null gitea=null
     [ -z "$gh_user" ] || github="{\"user\": $(json "$gh_user"), \"hostname\": $(json "$gh_hostname")}"
     [ -z "$gh_app_id" ] || app="{\"id\": $gh_app_id, ${gh_app_slug:+\"slug\": $(json "$gh_app_slug"), }${gh_app_installation_id:+\"installation_id\": $gh_app_installation_id, }\"hostname\": $(json "$gh_hostname")}"
     [ -z "$azuredevops_user" ] || azure="{\"user\": $(json "$azuredevops_user"), \"webhook_user\": $(json "$azuredevops_webhook_user"), \"hostname\": $(json "$azuredevops_hostname")}"
     [ -z "$gitlab_user" ] || gitlab="{\"user\": $(json "$gitlab_user"), \"hostname\": $(json "$gitlab_hostname")}"
-    printf '  "github": %s,\n  "github_app": %s,\n  "azuredevops": %s,\n  "gitlab": %s,\n' "$github" "$app" "$azure" "$gitlab"
+    [ -z "$gitea_user" ] || gitea="{\"user\": $(json "$gitea_user"), \"base_url\": $(json "$gitea_base_url")}"
+    printf '  "github": %s,\n  "github_app": %s,\n  "azuredevops": %s,\n  "gitlab": %s,\n  "gitea": %s,\n' "$github" "$app" "$azure" "$gitlab" "$gitea"
 }
 
 # The versions that the service names, as a JSON object.
@@ -239,6 +256,7 @@ doctor_hosts() {
     [ -z "$gh_app_id" ] || printf -- '--gh-app-id=%s\n--gh-hostname=%s\n' "$gh_app_id" "$gh_hostname"
     [ -z "$azuredevops_user" ] || printf -- '--azuredevops-user=%s\n--azuredevops-hostname=%s\n--azuredevops-webhook-user=%s\n' "$azuredevops_user" "$azuredevops_hostname" "$azuredevops_webhook_user"
     [ -z "$gitlab_user" ] || printf -- '--gitlab-user=%s\n--gitlab-hostname=%s\n' "$gitlab_user" "$gitlab_hostname"
+    [ -z "$gitea_user" ] || printf -- '--gitea-user=%s\n--gitea-base-url=%s\n' "$gitea_user" "$gitea_base_url"
 }
 
 # variable_of KEY: the server's.
@@ -263,8 +281,13 @@ show_webhook() {
         note "basic authentication: user $azuredevops_webhook_user, password: gcloud secrets versions access latest --secret=$(secret_of azuredevops_webhook_password) --project=$project"
         left "add the service hooks as shown under Webhook above (docs/azure-devops.md names the events)"
     fi
-    [ -n "$gitlab_user" ] || return 0
-    note "webhook of each project or group of GitLab (docs/gitlab.md), URL $1; events: merge requests, comments, pushes"
-    note "secret token  gcloud secrets versions access latest --secret=$(secret_of gitlab_webhook_secret) --project=$project"
-    left "add the webhooks of GitLab as shown under Webhook above"
+    if [ -n "$gitlab_user" ]; then
+        note "webhook of each project or group of GitLab (docs/gitlab.md), URL $1; events: merge requests, comments, pushes"
+        note "secret token  gcloud secrets versions access latest --secret=$(secret_of gitlab_webhook_secret) --project=$project"
+        left "add the webhooks of GitLab as shown under Webhook above"
+    fi
+    [ -n "$gitea_user" ] || return 0
+    note "webhook of each repository or organization of Gitea (docs/gitea.md), target URL $1, content type application/json"
+    note "secret        gcloud secrets versions access latest --secret=$(secret_of gitea_webhook_secret) --project=$project"
+    left "add the webhooks of Gitea as shown under Webhook above (docs/gitea.md names the events)"
 }

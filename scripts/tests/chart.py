@@ -83,6 +83,7 @@ extraManifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release
 lockingDbType: boltdb
 redis: {}
 gitlab: {}
+gitea: {}
 test: {enabled: false}
 """
 
@@ -258,7 +259,7 @@ def every_key_of_atlantis():
             check(f"atlantis' {path}: gives {part}", part in text and (part not in before or key.get("same")))
         if "warns" in key:
             warnings = warnings_of([d for d in yaml.safe_load_all(done.stdout) if d])
-            lines = [line for line in warnings.splitlines() if line.startswith(f"{path.split('.')[0] if path.split('.')[0] in ('redis', 'gitea', 'bitbucket', 'image') else path}:")]
+            lines = [line for line in warnings.splitlines() if line.startswith(f"{path.split('.')[0] if path.split('.')[0] in ('redis', 'bitbucket', 'image') else path}:")]
             check(f"atlantis' {path}: is warned of", any(key["warns"] in line for line in lines), warnings)
         else:
             check(f"atlantis' {path}: has an equivalent", "gives" in key)
@@ -328,16 +329,18 @@ def azure_devops():
     check("both hosts: a server of one's own", env["TIDELOCK_AZUREDEVOPS_HOSTNAME"] == "tfs.contoso.test/tfs" and env["TIDELOCK_AZUREDEVOPS_USER"] == "CONTOSO\\bot")
 
 
-def gitlab():
-    """Values of Atlantis' chart for GitLab, alone."""
-    values = {"user": "bot", "token": "t0ken", "secret": "long enough to keep"}
-    docs = rendered("gitlab", merged(LEAST, {"orgAllowlist": "gitlab.com/acme/*"}) | {"github": {}, "gitlab": values})
-    env = env_of(pod_of(docs)[2])
-    secret = {k: base64.b64decode(v) for k, v in of(docs, "Secret", "tidelock-webhook")["data"].items()}
-    check("gitlab: the Secret has both", secret == {"gitlab_token": b"t0ken", "gitlab_secret": b"long enough to keep"}, secret)
-    check("gitlab: the server reads them", (env["TIDELOCK_GITLAB_TOKEN"], env["TIDELOCK_GITLAB_WEBHOOK_SECRET"], env["TIDELOCK_GITLAB_USER"])
-          == (("tidelock-webhook", "gitlab_token"), ("tidelock-webhook", "gitlab_secret"), "bot"), env)
-    check("gitlab: nothing of another host", not any(name.startswith("TIDELOCK_GH_") for name in env) and "TIDELOCK_GITLAB_HOSTNAME" not in env)
+def gitlab_and_gitea():
+    """Values of Atlantis' chart for GitLab and Gitea, each alone."""
+    for host in ("gitlab", "gitea"):
+        values = {"user": "bot", "token": "t0ken", "secret": "long enough to keep"}
+        docs = rendered(host, merged(LEAST, {"orgAllowlist": f"{host}.com/acme/*"}) | {"github": {}, host: values})
+        env, prefix = env_of(pod_of(docs)[2]), f"TIDELOCK_{host.upper()}_"
+        secret = {k: base64.b64decode(v) for k, v in of(docs, "Secret", "tidelock-webhook")["data"].items()}
+        check(f"{host}: the Secret has both", secret == {f"{host}_token": b"t0ken", f"{host}_secret": b"long enough to keep"}, secret)
+        check(f"{host}: the server reads them", (env[f"{prefix}TOKEN"], env[f"{prefix}WEBHOOK_SECRET"], env[f"{prefix}USER"])
+              == (("tidelock-webhook", f"{host}_token"), ("tidelock-webhook", f"{host}_secret"), "bot"), env)
+        others = [name for name in env if name.startswith(("TIDELOCK_GH_", "TIDELOCK_GITLAB_", "TIDELOCK_GITEA_", "TIDELOCK_AZURE")) and not name.startswith(prefix)]
+        check(f"{host}: nothing of another host, nor an address", not others and not {f"{prefix}HOSTNAME", f"{prefix}BASE_URL"} & env.keys(), others)
 
 
 def github_app():
@@ -426,7 +429,10 @@ def refused_values():
         ({"github": {"user": None}}, "user"),
         ({"volumeClaim": {"enabled": False}}, "leaves the state nowhere"),
         ({"basicAuth": {"username": "u"}}, "basicAuth.password is missing"),
-        ({"github": None, "gitea": {"user": "u"}}, "gitea alone cannot be served"),
+        ({"github": None, "bitbucket": {"user": "u"}}, "bitbucket alone cannot be served"),
+        ({"gitea": {"user": "u", "token": "t"}}, "gitea.token and gitea.secret are missing"),
+        ({"gitea": {"token": "t", "secret": "long enough to keep"}}, "user"),
+        ({"gitea": {"user": "u", "token": "t", "secret": "short"}}, "secret"),
         ({"gitlab": {"user": "u", "token": "t"}}, "gitlab.token and gitlab.secret are missing"),
         ({"gitlab": {"token": "t", "secret": "long enough to keep"}}, "user"),
         ({"gitlab": {"user": "u", "token": "t", "secret": "short"}}, "secret"),
@@ -468,7 +474,7 @@ values_of_atlantis()
 every_key_of_atlantis()
 other_values()
 azure_devops()
-gitlab()
+gitlab_and_gitea()
 github_app()
 routes_of_the_gateway()
 executors()

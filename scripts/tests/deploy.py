@@ -88,7 +88,7 @@ class Place:
         return self
 
     def no_secret_anywhere(self):
-        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", "hush-gitlab-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
+        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", "hush-gitlab-token", "hush-gitea-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
         kept = [p.read_text(errors="replace") for p in (self.dir / "kept").rglob("*") if p.is_file()]
         for secret in secrets:
             assert secret not in self.said, f"a secret was printed:\n{self.said}"
@@ -338,6 +338,25 @@ def gitlab_is_deployed_alone():
     own = ["--gitlab-hostname", "git.acme.example/gitlab", "--repo-allowlist", "git.acme.example/acme/*"]
     Place().run(*alone, *gitlab, *own, token=False, code=1).says("--webhook-source is missing", "not those of git.acme.example/gitlab")
     Place().run(*alone, *gitlab, "--repo-allowlist", "gitlab.com/*", token=False, code=1).says("lets anybody run code")
+
+
+def gitea_is_deployed_alone():
+    p = Place()
+    (p.dir / "pat").write_text("hush-gitea-token\n")
+    gitea = ["--gitea-user", "acme-bot", "--gitea-token-file", str(p.dir / "pat"), "--gitea-base-url", "https://git.acme.example/gitea"]
+    alone = ["git.acme.example/acme/*" if f == "github.com/acme/*" else f for f in NO_ACCOUNT]
+    source = ["--webhook-source", "198.51.100.7/32"]
+    p.run(*alone, *gitea, *source, token=False).says("the token is acme-bot's", "webhook of each repository or organization of Gitea", "Done:")
+    secrets, settings = p.cloud()["secrets"], p.settings()
+    assert secrets["tidelock-gitea-token"] == ["hush-gitea-token"] and re.fullmatch("[0-9a-f]{64}", secrets["tidelock-gitea-webhook-secret"][0]) and len(secrets) == 2
+    assert settings["gitea"] == {"user": "acme-bot", "base_url": "https://git.acme.example/gitea"} and settings["github"] is None and settings["gitlab"] is None
+    assert settings["webhook_sources"] == ["198.51.100.7/32"] and settings["secret_versions"] == {"gitea_token": "1", "gitea_webhook_secret": "1"}
+    p.run("--yes", token=False)
+    assert p.changes() == [], p.changes()
+    Place().run(*alone, *gitea, *source, "--gitea-user", "bob", token=False, code=1).says("the token is acme-bot's, not bob's")
+    Place().run(*alone, *gitea, token=False, code=1).says("--webhook-source is missing", "not those of https://git.acme.example/gitea")
+    Place().run(*alone, *gitea, *source, "--gitea-base-url", "git.acme.example", token=False, code=1).says("is no address of an instance")
+    Place().run(*alone, *gitea, *source, "--repo-allowlist", "codeberg.org/*", token=False, code=1).says("lets anybody run code")
 
 
 def without_an_organization_an_oauth_client_is_needed():

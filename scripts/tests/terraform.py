@@ -55,7 +55,8 @@ class Place:
         (cloud / "secret_versions").write_text("platform-gh-webhook-secret 1\npayments-gh-webhook-secret 1\n"
                                                "tidelock-gh-token 3\ntidelock-gh-webhook-secret 1\ntidelock-gh-app-key 1\n"
                                                "tidelock-azuredevops-token 1\ntidelock-azuredevops-webhook-password 1\n"
-                                               "tidelock-gitlab-token 1\ntidelock-gitlab-webhook-secret 1\n")
+                                               "tidelock-gitlab-token 1\ntidelock-gitlab-webhook-secret 1\n"
+                                               "tidelock-gitea-token 1\ntidelock-gitea-webhook-secret 1\n")
         with INIT:  # the roots are shared: one init each
             if self.root not in INITIALIZED:
                 self.terraform("init", "-backend=false", f"-plugin-dir={MIRROR}")
@@ -301,9 +302,11 @@ HOSTS = {
     "github_app": {"github": None, "github_app": APP},
     "azuredevops": {"github": None, "azuredevops": AZURE, "repo_allowlist": ["dev.azure.com/acme/*"]},
     "gitlab": {"github": None, "gitlab": {"user": "acme-bot"}, "repo_allowlist": ["gitlab.com/acme/*"]},
+    "gitea": {"github": None, "gitea": {"user": "acme-bot"}, "repo_allowlist": ["gitea.com/acme/*"], "webhook_sources": ["198.51.100.0/24"]},
     "github_app and azuredevops": {"github": None, "github_app": APP, "azuredevops": AZURE, "repo_allowlist": ["github.com/acme/*", "dev.azure.com/acme/*"]},
 }
-ADDRESSES = {"github": "140.82.112.9", "azuredevops": "40.74.28.9", "gitlab": "34.74.90.70"}  # one of the published ranges of each
+ADDRESSES = {"github": "140.82.112.9", "azuredevops": "40.74.28.9", "gitlab": "34.74.90.70",  # one of the published ranges of each
+             "gitea": "198.51.100.9"}  # which publishes none: one of webhook_sources
 
 
 def binary():
@@ -392,6 +395,10 @@ class Server:
         elif host == "gitlab":
             body = b'{"object_kind": "push", "ref": "refs/tags/v1"}'
             headers |= {"X-Gitlab-Event": "Tag Push Hook", "X-Gitlab-Token": secrets["tidelock-gitlab-webhook-secret"] + "x" * wrong}
+        elif host == "gitea":
+            body = b'{"ref": "refs/tags/v1"}'
+            secret = secrets["tidelock-gitea-webhook-secret"].encode() + b"x" * wrong
+            headers |= {"X-Gitea-Event": "push", "X-GitHub-Event": "push", "X-Gitea-Signature": hmac.new(secret, body, hashlib.sha256).hexdigest()}
         else:
             body = json.dumps({"id": "03c164c2", "eventType": "git.pullrequest.created", "publisherId": "tfs", "resource": {}}).encode()
             login = f"tidelock:{secrets['tidelock-azuredevops-webhook-password']}{'x' * wrong}"
@@ -409,9 +416,10 @@ def with_each_host_the_real_server_leads_with_the_modules_environment():
         print("skipped the real server: there is no target/dist/tidelock and no target/debug/tidelock, and TIDELOCK_TEST_BINARY names none")
     secrets = {"tidelock-gh-token": "hush-token", "tidelock-gh-webhook-secret": "hush-0123456789abcdef", "tidelock-gh-app-key": app_key(),
                "tidelock-azuredevops-token": "hush-azure", "tidelock-azuredevops-webhook-password": "hush-0123456789abcdef-2",
-               "tidelock-gitlab-token": "hush-gitlab", "tidelock-gitlab-webhook-secret": "hush-0123456789abcdef-3"}
+               "tidelock-gitlab-token": "hush-gitlab", "tidelock-gitlab-webhook-secret": "hush-0123456789abcdef-3",
+               "tidelock-gitea-token": "hush-gitea", "tidelock-gitea-webhook-secret": "hush-0123456789abcdef-4"}
     wanted = {"github": ["gh-token", "gh-webhook-secret"], "github_app": ["gh-app-key", "gh-webhook-secret"], "azuredevops": ["azuredevops-token", "azuredevops-webhook-password"],
-              "gitlab": ["gitlab-token", "gitlab-webhook-secret"]}
+              "gitlab": ["gitlab-token", "gitlab-webhook-secret"], "gitea": ["gitea-token", "gitea-webhook-secret"]}
     for name, host in HOSTS.items():
         names = name.split(" and ")
         kinds = sorted({n.removesuffix("_app") for n in names})
@@ -446,13 +454,16 @@ def with_each_host_the_real_server_leads_with_the_modules_environment():
 
 def a_server_needs_a_host_and_its_addresses():
     p = Place()
-    for settings, words in (({"github": None}, "at least one of github, github_app, gitlab and azuredevops"),
+    for settings, words in (({"github": None}, "at least one of github, github_app, gitlab, gitea and azuredevops"),
                             ({"github_app": APP}, "github and github_app are the same host"),
                             ({"github": {"user": "acme-bot", "hostname": "github.acme.example"}}, "webhook_sources is needed"),
                             ({"azuredevops": {**AZURE, "hostname": "tfs.acme.example/tfs"}}, "webhook_sources is needed"),
                             ({"azuredevops": {"user": ""}}, "azuredevops.user is"),
                             ({"gitlab": {"user": "acme-bot", "hostname": "git.acme.example/gitlab"}}, "webhook_sources is needed"),
-                            ({"gitlab": {"user": ""}}, "gitlab.user is")):
+                            ({"gitlab": {"user": ""}}, "gitlab.user is"),
+                            ({"gitea": {"user": "acme-bot"}}, "webhook_sources is needed"),
+                            ({"gitea": {"user": ""}, "webhook_sources": ["198.51.100.0/24"]}, "gitea.user is"),
+                            ({"gitea": {"user": "u", "base_url": "git.acme.example"}, "webhook_sources": ["198.51.100.0/24"]}, "gitea.base_url is")):
         p.terraform("plan", *p.with_settings({**BASE, **settings}), codes=(1,)).says(words)
     both = {**BASE, "azuredevops": AZURE, "secret_versions": {"gh_webhook_secret": "2", "gh_previous_webhook_secret": "1", "azuredevops_webhook_password": "4", "azuredevops_previous_webhook_password": "3"}}
     env = p.apply(both).settled(both).env()

@@ -2,6 +2,7 @@
 //! line in [`KNOWN`].
 
 mod azure_devops;
+mod gitea;
 mod github;
 mod gitlab;
 
@@ -25,7 +26,8 @@ use std::sync::Arc;
 
 /// All kinds of hosts, in the order of joined hosts. Append only: the order is part of the lease's fingerprint, and the secret of the first
 /// named host makes the key for requests of the lead.
-static KNOWN: [&dyn KnownHost; 3] = [&github::OnGithub, &azure_devops::OnAzureDevOps, &gitlab::OnGitlab];
+static KNOWN: [&dyn KnownHost; 4] =
+    [&github::OnGithub, &azure_devops::OnAzureDevOps, &gitlab::OnGitlab, &gitea::OnGitea];
 
 /// One kind of VCS host: what the application makes of its settings.
 #[async_trait]
@@ -39,8 +41,10 @@ trait KnownHost: Sync {
     /// Returns our account on the host; absent if the settings name none.
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>>;
 
-    /// Returns the address ranges that the host publishes, under its word of `--webhook-allowlist`.
-    fn published(&self, settings: &Settings) -> Published;
+    /// Returns the address ranges that the host publishes, under its word of `--webhook-allowlist`; absent if it publishes none.
+    fn published(&self, _settings: &Settings) -> Option<Published> {
+        None
+    }
 
     /// Returns the host's own pages.
     fn pages(&self, _settings: &Settings) -> Vec<Arc<dyn HostPage>> {
@@ -175,7 +179,7 @@ pub(super) fn sign_ins(settings: &SignInSettings) -> Vec<Arc<dyn SignInWay>> {
 
 /// Returns the address ranges that hosts publish, each under its word of `--webhook-allowlist`.
 pub(super) fn published(settings: &Settings) -> Vec<Published> {
-    KNOWN.iter().map(|known| known.published(settings)).collect()
+    KNOWN.iter().filter_map(|known| known.published(settings)).collect()
 }
 
 /// Returns the doctor's findings about each host; deliveries should arrive at `events`.

@@ -408,8 +408,9 @@ pub(super) fn token(r: &mut Reader, value: &str, file: &str, missing: &str) -> O
     None
 }
 
-/// Shortest password or token that deliveries carry in plain, in characters. Requests with the right one are accepted however many with a
-/// wrong one come from the same address, since the host delivers for strangers from there as well. It must therefore be too long to guess.
+/// Shortest password or token that deliveries carry, or secret that signs them, in characters. Requests with the right one are accepted
+/// however many with a wrong one come from the same address, since the host delivers for strangers from there as well. It must therefore be
+/// too long to guess.
 pub(super) const SHORTEST_PROOF: usize = 16;
 
 /// Returns true if a password or token of deliveries is short enough to guess.

@@ -2,11 +2,11 @@
 
 use super::table::Setting;
 use super::typed::Reader;
-use super::{Settings, azure_devops, github, gitlab};
+use super::{Settings, azure_devops, gitea, github, gitlab};
 use crate::config::permissions::Allowed;
 
 /// All hosts.
-pub(super) static ALL: [&HostSettings; 3] = [&github::HOST, &azure_devops::HOST, &gitlab::HOST];
+pub(super) static ALL: [&HostSettings; 4] = [&github::HOST, &azure_devops::HOST, &gitlab::HOST, &gitea::HOST];
 
 /// The settings of one host, by name.
 pub(super) struct HostSettings {
@@ -50,6 +50,7 @@ pub(super) fn check_names(settings: &Settings, r: &mut Reader) {
         settings.github.as_ref().map(|github| &github.hostname),
         settings.azure_devops.as_ref().map(|azure| &azure.hostname),
         settings.gitlab.as_ref().map(|gitlab| &gitlab.hostname),
+        settings.gitea.as_ref().map(|gitea| &gitea.hostname),
     ];
     let mut known: Vec<(&str, &String)> = Vec::new();
     for (host, name) in ALL.iter().zip(names) {

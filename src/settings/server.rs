@@ -4,6 +4,7 @@
 use super::azure_devops::{self, AzureDevOpsSettings};
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
+use super::gitea::{self, GiteaSettings};
 use super::github::{self, GithubSettings};
 use super::gitlab::{self, GitlabSettings};
 use super::tfe::{self, TfeSettings};
@@ -37,6 +38,8 @@ settings! {
             azure_devops: Option<AzureDevOpsSettings> = azure_devops::read,
             /// Address of GitLab, and the account there.
             gitlab: Option<GitlabSettings> = gitlab::read,
+            /// Address of Gitea or Forgejo, and the account there.
+            gitea: Option<GiteaSettings> = gitea::read,
             /// Access to the server.
             access: AccessSettings = AccessSettings::read,
             /// How people sign in, where it is neither Identity-Aware Proxy nor `web_basic_auth`.
@@ -148,8 +151,8 @@ settings! {
             /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
             gh_team_allowlist: List => check::team_allowlist,
-            /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, folded on GitLab, a closed
-            /// thread on Azure DevOps.
+            /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, folded on GitLab and
+            /// Gitea, a closed thread on Azure DevOps.
             hide_prev_plan_comments: Switch = "false",
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
@@ -270,8 +273,8 @@ settings! {
             /// Number of proxies before this server that add an address to X-Forwarded-For, 0 to 2: 0 takes the address of the connection,
             /// 1 the last entry, 2 the one before it. Cloud Run adds one; a load balancer before it adds another.
             trusted_proxy_hops: Number -> u8 = "0" => number::<0, 2, _>,
-            /// Addresses that may call /events: github, gitlab and azuredevops (their published ranges), addresses, ranges such as
-            /// 192.0.2.0/24; by default all. Signatures are verified either way.
+            /// Addresses that may call /events: github, gitlab and azuredevops (their published ranges; Gitea publishes none), addresses,
+            /// ranges such as 192.0.2.0/24; by default all. Signatures are verified either way.
             webhook_allowlist: List,
             /// For tests: where the ranges are published that github in webhook-allowlist stands for.
             github_meta_url: Text -> Option<String> => github::meta_url,

@@ -194,10 +194,9 @@ fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
 #[test]
 fn what_is_not_built_stops_the_start_by_name() {
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
-    let cases: [Case; 3] = [
+    let cases: [Case; 2] = [
         (&[], &[("ATLANTIS_BITBUCKET_TOKEN", "x")], "ATLANTIS_BITBUCKET_TOKEN is not built yet: leave it out"),
-        (&["--gitea-user=bot"], &[], "--gitea-user is not built yet: leave it out"),
-        (&[], &[("TIDELOCK_GITEA_TOKEN", "x")], "TIDELOCK_GITEA_TOKEN is not built yet: leave it out"),
+        (&["--bitbucket-user=bot"], &[], "--bitbucket-user is not built yet: leave it out"),
     ];
     for (args, env, expected) in cases {
         assert_eq!(invalid(args, env), expected);
@@ -222,7 +221,7 @@ fn what_has_no_effect_is_warned_of() {
 #[test]
 fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     let file = "locking-db-type: redis\nredis-host: redis.internal\nredis-port: 6380\nwrite-git-creds: false\n";
-    let args = ["--share-plan-dir=/plans", "--gitea-base-url=https://git.example.com"];
+    let args = ["--share-plan-dir=/plans", "--bitbucket-base-url=https://git.example.com"];
     let env = [
         ("ATLANTIS_REDIS_PASSWORD", "redis-password-value"),
         ("ATLANTIS_REDIS_TLS_ENABLED", "true"),
@@ -244,7 +243,7 @@ fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     }
     for (name, why) in [
         ("--share-plan-dir", "plans are kept in the bucket"),
-        ("--gitea-base-url", "Gitea is not built yet"),
+        ("--bitbucket-base-url", "Bitbucket is not built yet"),
         ("ATLANTIS_SLACK_TOKEN", "it matters with webhooks in the config file alone"),
     ] {
         assert!(s.warnings.contains(&format!("{name} has no effect: {why}")), "{name}: {:#?}", s.warnings);

@@ -27,8 +27,7 @@ without_effect! {
         Accepted("there is no such API") => {
             "enable-profiling-api": Switch = "false", "Profiles of the running server.";
         }
-        Accepted("Gitea is not built yet") => {
-            "gitea-base-url": Text = "https://gitea.com", "Gitea.";
+        Accepted("lists are read to their end, in pages of the size that the host has") => {
             "gitea-page-size": Number = "30", "Page size of Gitea's API.";
         }
         Accepted("the merge request names the pipeline of a status") => {
@@ -52,9 +51,6 @@ without_effect! {
             "bitbucket-token": Secret, "Token for Bitbucket.";
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
-            "gitea-token": Secret, "Token for Gitea.";
-            "gitea-user": Text, "User on Gitea.";
-            "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";
         }
     }
 }

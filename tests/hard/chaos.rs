@@ -127,6 +127,26 @@ macro_rules! in_each_place {
     };
 }
 
+/// The other hosts differ in their doors and API clients alone, so they play the hardest endings, with both locks.
+macro_rules! on_other_hosts {
+    ($($name:ident: $host:ident;)*) => {
+        $(mod $name {
+            use super::*;
+            #[test] fn sigkill_lost() {
+                play(HostKind::$host, Locking::OnPlan, JobsAt::Server, Ending::Sigkill { disk_lost: true });
+            }
+            #[test] fn strict_sigterm_overlap() {
+                play(HostKind::$host, Locking::Strict, JobsAt::Server, Ending::SigtermOverlap);
+            }
+        })*
+    };
+}
+
+on_other_hosts! {
+    gitlab: Gitlab;
+    gitea: Gitea;
+}
+
 /// Jobs run at an executor, and go on when the server ends. In most trials some are killed. The engine is `process`, or what
 /// `TIDELOCK_CHAOS_ENGINE` names.
 mod executors {

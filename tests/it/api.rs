@@ -115,7 +115,7 @@ fn what_cannot_be_meant_is_refused_and_leaves_nothing() {
             (with("Paths", json!([{"directory": "net", "workspace": "a/b"}])), 400, "no valid workspace"),
             (with("PR", json!(0)), 400, "PR is missing"),
             (with("PR", json!(99)), 502, "could not be read"),
-            (with("Type", json!("Gitea")), 400, "Type is none of Github"),
+            (with("Type", json!("Bitbucket")), 400, "Type is none of Github"),
             (with("Repository", json!("infra")), 400, "owner/name"),
             (with("Repository", json!(7)), 400, "invalid type"),
             (with("Ref", json!("main")), 409, "neither the branch nor the head"),

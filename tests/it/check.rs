@@ -369,9 +369,10 @@ fn settings_are_read_as_by_the_server_and_what_is_missing_is_no_error() {
         "{text}"
     );
     let (code, text) =
-        check(&["--port=x", place], &[("ATLANTIS_GITEA_TOKEN", "hunter2-of-gitea"), ("ATLANTIS_GH_TOKN", "x")]);
+        check(&["--port=x", place], &[("ATLANTIS_BITBUCKET_TOKEN", "hunter2-of-bitbucket"), ("ATLANTIS_GH_TOKN", "x")]);
     assert_eq!(code, Some(1), "{text}");
-    for said in ["--port is no number", "ATLANTIS_GITEA_TOKEN is not built yet", "did you mean ATLANTIS_GH_TOKEN?"] {
+    for said in ["--port is no number", "ATLANTIS_BITBUCKET_TOKEN is not built yet", "did you mean ATLANTIS_GH_TOKEN?"]
+    {
         assert!(text.contains(said), "{said}: {text}");
     }
     assert!(!text.contains("hunter2"), "{text}");

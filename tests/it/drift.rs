@@ -254,7 +254,7 @@ fn what_cannot_be_meant_is_refused_in_the_form_of_these_routes() {
         for (more, status, code, said) in [
             (json!({"repository": "infra"}), 400, "VALIDATION_ERROR", "owner/name"),
             (json!({"repository": "other/infra"}), 502, "INTERNAL_ERROR", "could not be fetched"),
-            (json!({"type": "Gitea"}), 400, "VALIDATION_ERROR", "Type is none of"),
+            (json!({"type": "Bitbucket"}), 400, "VALIDATION_ERROR", "Type is none of"),
             (json!({"ref": "gone"}), 404, "NOT_FOUND", "no branch \"gone\""),
             (json!({"ref": "a..b"}), 404, "NOT_FOUND", "no branch"),
             (json!({"ref": ""}), 400, "VALIDATION_ERROR", "ref is empty"),

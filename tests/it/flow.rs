@@ -6,6 +6,7 @@ mod stories;
 mod strict;
 
 use crate::azure_devops::AzureDevOpsFake;
+use crate::gitea::{GiteaFake, RealGitea};
 use crate::gitlab::GitlabFake;
 use crate::second_host::Second;
 use crate::support::*;
@@ -259,6 +260,17 @@ macro_rules! on_every_host {
             fn on_gitlab() {
                 play(GitlabFake::start(), $setup, stories::$story);
             }
+
+            #[test]
+            fn on_gitea() {
+                play(GiteaFake::start(), $setup, stories::$story);
+            }
+
+            #[test]
+            #[ignore = "needs a real Gitea: scripts/with-gitea"]
+            fn on_a_real_gitea() {
+                play(RealGitea::start(), $setup, stories::$story);
+            }
         }
     )*};
 }
@@ -275,7 +287,7 @@ on_every_host! {
     a_forged_delivery_is_refused: one_project("");
 }
 
-/// The same story on GitHub, Azure DevOps and GitLab, in mode `strict`.
+/// The same story on every host that another process can reach, in mode `strict`.
 macro_rules! in_mode_strict {
     ($($story:ident: $setup:expr;)*) => {$(
         mod $story {
@@ -294,6 +306,17 @@ macro_rules! in_mode_strict {
             #[test]
             fn on_gitlab() {
                 play(GitlabFake::start(), $setup, strict::$story);
+            }
+
+            #[test]
+            fn on_gitea() {
+                play(GiteaFake::start(), $setup, strict::$story);
+            }
+
+            #[test]
+            #[ignore = "needs a real Gitea: scripts/with-gitea"]
+            fn on_a_real_gitea() {
+                play(RealGitea::start(), $setup, strict::$story);
             }
         }
     )*};

@@ -22,6 +22,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("github", &["domain", "vcs", "webhook"]),
     ("azure_devops", &["domain", "vcs", "webhook"]),
     ("gitlab", &["domain", "vcs", "webhook"]),
+    ("gitea", &["domain", "vcs", "webhook"]),
     ("sandbox", &["forge"]),
     ("locks", &["domain", "config"]),
     ("inputs", &["domain", "config"]),
@@ -272,6 +273,7 @@ fn files_of_trees_are_touched_through_an_open_directory_only() {
 /// Files that may compare received values with a secret, each in constant time.
 const MAY_COMPARE_SECRETS: &[(&str, &str)] = &[
     ("crates/core/src/domain/secret.rs", ".ct_eq("),
+    ("crates/hosts/src/gitea/webhook/signature.rs", ".verify_slice("),
     ("crates/hosts/src/github/webhook/signature.rs", ".verify_slice("),
     ("crates/hosts/src/gitlab/webhook/signature.rs", ".verify_slice("),
     ("crates/hosts/src/webhook/seal.rs", ".verify_slice("),

@@ -126,7 +126,7 @@ ghcr.io/example/tidelock
 {{- define "tidelock.hosts" -}}
 {{- $github := default (dict) .Values.github -}}
 {{- $app := default (dict) .Values.githubApp -}}
-{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) "gitlab" (not (empty .Values.gitlab)) | toJson -}}
+{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) "gitlab" (not (empty .Values.gitlab)) "gitea" (not (empty .Values.gitea)) | toJson -}}
 {{- end -}}
 
 {{/* The routes of the Gateway API that are on, as JSON. */}}
@@ -214,10 +214,14 @@ https://{{ tpl (first $main.hostnames) . }}
 {{- fail "gitlab.token and gitlab.secret are missing: give both, or vcsSecretName, an existing Secret with the keys gitlab_token and gitlab_secret" -}}
 {{- end -}}
 {{- end -}}
-{{- range $name := list "bitbucket" "gitea" -}}
-{{- if and (index $.Values $name) (not (or $hosts.user $hosts.app $hosts.azure $hosts.gitlab)) -}}
-{{- fail (printf "%s alone cannot be served: give github, githubApp, gitlab or azuredevops" $name) -}}
+{{- with .Values.gitea -}}
+{{- $_ := required "gitea.user is missing: the user name of the account that the token belongs to" .user -}}
+{{- if not (or $.Values.vcsSecretName (and .token .secret)) -}}
+{{- fail "gitea.token and gitea.secret are missing: give both, or vcsSecretName, an existing Secret with the keys gitea_token and gitea_secret" -}}
 {{- end -}}
+{{- end -}}
+{{- if and .Values.bitbucket (not (or $hosts.user $hosts.app $hosts.azure $hosts.gitlab $hosts.gitea)) -}}
+{{- fail "bitbucket alone cannot be served: give github, githubApp, gitlab, gitea or azuredevops" -}}
 {{- end -}}
 {{- if and (not .Values.bucket) (not .Values.volumeClaim.enabled) -}}
 {{- fail "volumeClaim.enabled=false leaves the state nowhere: keep the volume, or set bucket to gs://NAME/PREFIX" -}}
@@ -264,10 +268,8 @@ https://{{ tpl (first $main.hostnames) . }}
 {{- if and $hosts.user $v.githubApp -}}
 {{- $lines = append $lines "githubApp: not used, because github.user is given; leave one of them out" -}}
 {{- end -}}
-{{- range $name, $host := dict "bitbucket" "Bitbucket" "gitea" "Gitea" -}}
-{{- if index $v $name -}}
-{{- $lines = append $lines (printf "%s: not used, %s is not built yet" $name $host) -}}
-{{- end -}}
+{{- if $v.bitbucket -}}
+{{- $lines = append $lines "bitbucket: not used, Bitbucket is not built yet" -}}
 {{- end -}}
 {{- if and (include "tidelock.gitconfigSecretName" .) (eq (toString $v.gitconfigReadOnly) "false") -}}
 {{- $lines = append $lines "gitconfigReadOnly: the file is mounted read-only all the same; git config --global fails in workflows" -}}

@@ -123,6 +123,13 @@ chart is said there. */}}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_GITLAB_TOKEN" (include "tidelock.vcsSecretName" $) "gitlab_token") }}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_GITLAB_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "gitlab_secret") }}
 {{- end }}
+{{- with $v.gitea }}
+- name: TIDELOCK_GITEA_USER
+  value: {{ .user | quote }}
+{{- include "tidelock.variable" (list "TIDELOCK_GITEA_BASE_URL" .baseUrl) }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_GITEA_TOKEN" (include "tidelock.vcsSecretName" $) "gitea_token") }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_GITEA_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "gitea_secret") }}
+{{- end }}
 {{- with include "tidelock.basicAuthSecretName" . }}
 - name: TIDELOCK_WEB_BASIC_AUTH
   value: "true"

@@ -57,13 +57,18 @@ fn created(body: Value) -> Result {
 /// Answers one request below `/api/v3`.
 pub(super) async fn answer(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
     let mut response = answered(shared, parts, body).await;
+    set_date(shared, &mut response);
+    response
+}
+
+/// Writes the time of a host whose clock is ahead into its answer.
+pub(super) fn set_date(shared: &Shared, response: &mut Response) {
     let ahead = shared.lock().clock_ahead;
     if !ahead.is_zero() {
         let then = jiff::Timestamp::now() + ahead;
         let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         response.headers_mut().extend(HeaderValue::from_str(&date).ok().map(|date| (header::DATE, date)));
     }
-    response
 }
 
 async fn answered(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {

@@ -2,7 +2,7 @@
 
 use super::kind::written;
 use super::state::{CommentState, PullState, State};
-use super::{HostKind, azure_devops, gitlab, hooks, timestamp};
+use super::{HostKind, azure_devops, gitea, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 
 /// Longest comment of GitHub, in characters.
@@ -38,7 +38,8 @@ pub(super) fn add(
     Ok(id)
 }
 
-/// Replaces the text of a comment as this person, and queues its webhook. Its time of change is at least a second after its creation.
+/// Replaces the text of a comment as this person, and queues its webhook. Its time of change is at least a second after its creation, but
+/// on Gitea it can be in the same second.
 pub(super) fn edit(
     state: &mut State,
     url: &str,
@@ -51,12 +52,15 @@ pub(super) fn edit(
     let kind = state.kind;
     let pull = state.pull_mut(full_name, number)?;
     let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
-    let second = jiff::SignedDuration::from_secs(1);
+    let second = jiff::SignedDuration::from_secs(if kind == HostKind::Gitea { 0 } else { 1 });
     let later = comment.created_at.parse::<jiff::Timestamp>()?.checked_add(second)?;
     comment.updated_at = written(later).max(timestamp());
-    comment.body = body.to_owned();
+    let before = std::mem::replace(&mut comment.body, body.to_owned());
     let at = comment.updated_at.clone();
     touch(pull, kind, at);
+    if kind == HostKind::Gitea {
+        return gitea::emit_comment(state, url, full_name, (number, id), ("edited", user), Some(&before));
+    }
     hooks::emit_comment(state, url, full_name, number, id, "edited", user)
 }
 
@@ -71,13 +75,17 @@ fn touch(pull: &mut PullState, kind: HostKind, at: String) {
 }
 
 fn check_body(state: &State, body: &str) -> anyhow::Result<()> {
-    if body.trim().is_empty() {
+    // Gitea refuses an empty text only.
+    let text = if state.kind == HostKind::Gitea { body } else { body.trim() };
+    if text.is_empty() {
         bail!("Body cannot be blank");
     }
     let most = match state.kind {
         HostKind::Github => MAX_COMMENT,
         HostKind::AzureDevOps => azure_devops::MAX_COMMENT,
         HostKind::Gitlab => gitlab::MAX_NOTE,
+        // No limit but that of a request's body.
+        HostKind::Gitea => usize::MAX,
     };
     if body.chars().count() > most {
         bail!("Body is too long (maximum is {most} characters)");

@@ -46,6 +46,17 @@ pub(super) struct CommitLine {
     pub subject: String,
 }
 
+/// One changed file of a pull request.
+pub(super) struct ChangedFile {
+    pub path: String,
+    /// Path before a rename.
+    pub former_path: Option<String>,
+    /// `added`, `deleted`, `renamed` or `changed`.
+    pub status: &'static str,
+    pub additions: u64,
+    pub deletions: u64,
+}
+
 /// Returns a git command with pipes that ignores the user's configuration.
 pub(super) fn git_command() -> Command {
     let mut command = Command::new("git");
@@ -225,6 +236,32 @@ impl GitRepo {
     /// Returns the changes of a pull request, as a unified diff.
     pub(super) async fn diff(&self, base: &str, head: &str) -> anyhow::Result<String> {
         self.run(&["diff", "-M", &format!("{base}...{head}")], Vec::new()).await
+    }
+
+    /// Returns the changed files of a pull request.
+    pub(super) async fn changed_files(&self, base: &str, head: &str) -> anyhow::Result<Vec<ChangedFile>> {
+        let range = format!("{base}...{head}");
+        let counts = self.run(&["diff", "-M", "-z", "--numstat", &range], Vec::new()).await?;
+        let words = self.run(&["diff", "-M", "-z", "--name-status", &range], Vec::new()).await?;
+        let (mut counts, mut words, mut files) = (counts.split('\0'), words.split('\0'), Vec::new());
+        while let (Some(count), Some(word)) = (counts.next(), words.next()) {
+            let mut parts = count.splitn(3, '\t');
+            let mut number = || parts.next().and_then(|text| text.parse().ok()).unwrap_or_default();
+            let (additions, deletions) = (number(), number());
+            let Some(first) = words.next() else { break };
+            let (status, former_path, path) = match word.get(..1) {
+                Some("A") => ("added", None, first),
+                Some("D") => ("deleted", None, first),
+                // Both lists have the former and the present path of a renamed file.
+                Some("R") => {
+                    counts.by_ref().take(2).for_each(drop);
+                    ("renamed", Some(first.to_owned()), words.next().unwrap_or_default())
+                }
+                _ => ("changed", None, first),
+            };
+            files.push(ChangedFile { path: path.to_owned(), former_path, status, additions, deletions });
+        }
+        Ok(files)
     }
 
     /// Returns the changes of one commit, as a diff; also of the first one of a repository.

@@ -1,8 +1,8 @@
-//! Webhooks: signed like GitHub's, with basic auth like Azure DevOps' or with a secret like GitLab's, sent in order by one task, recorded,
-//! and sent again only on request.
+//! Webhooks: signed like GitHub's and Gitea's, with basic auth like Azure DevOps' or with a secret like GitLab's, sent in order by one
+//! task, recorded, and sent again only on request.
 
 use super::state::State;
-use super::{HostKind, Shared, azure_devops, gitlab, random_hex, shapes, timestamp};
+use super::{HostKind, Shared, azure_devops, gitea, gitlab, random_hex, shapes, timestamp};
 use anyhow::Context;
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::ExposeSecret;
@@ -31,9 +31,9 @@ const MAX_ANSWER: usize = 64 << 10;
 pub struct Delivery {
     /// Number of this record, for [`super::Forge::redeliver`].
     pub id: u64,
-    /// `X-GitHub-Delivery`, `X-VSS-ActivityId` or `Idempotency-Key`; a redelivery has the same.
+    /// `X-GitHub-Delivery`, `X-VSS-ActivityId` or `Idempotency-Key`; a redelivery has the same. Or `X-Gitea-Delivery`, which is new.
     pub guid: String,
-    /// `X-GitHub-Event`, such as `pull_request`, or `X-Gitlab-Event`; on Azure DevOps the `eventType` of the body.
+    /// `X-GitHub-Event`, such as `pull_request`, `X-Gitlab-Event` or `X-Gitea-Event-Type`; on Azure DevOps the `eventType` of the body.
     pub event: String,
     /// The payload's action, if it has one.
     pub action: Option<String>,
@@ -62,24 +62,29 @@ pub(super) fn emit(state: &mut State, event: &str, action: Option<&str>, payload
         return;
     }
     let id = state.new_id();
-    let mut random = random_hex().unwrap_or_else(|_| format!("{id:032x}"));
-    for at in [8, 13, 18, 23] {
-        random.insert(at, '-');
-    }
     push(
         state,
         Delivery {
             id,
-            guid: random,
+            guid: new_guid(id),
             event: event.to_owned(),
             action: action.map(str::to_owned),
-            body: payload.to_string(),
+            // Gitea indents (`JSONPayload` of modules/structs/hook.go).
+            body: if state.kind == HostKind::Gitea { format!("{payload:#}") } else { payload.to_string() },
             done: false,
             status: None,
             answer: String::new(),
             created_at: timestamp(),
         },
     );
+}
+
+fn new_guid(id: u64) -> String {
+    let mut random = random_hex().unwrap_or_else(|_| format!("{id:032x}"));
+    for at in [8, 13, 18, 23] {
+        random.insert(at, '-');
+    }
+    random
 }
 
 /// Queues the event of a change of the pull request.
@@ -108,6 +113,7 @@ pub(super) fn emit_pull_with(
         HostKind::Github => {}
         HostKind::AzureDevOps => return azure_devops::emit_pull(state, url, repo, number, action),
         HostKind::Gitlab => return gitlab::emit_pull(state, url, repo, number, action, sender, &extra),
+        HostKind::Gitea => return gitea::emit_pull(state, url, repo, number, action, sender, &extra),
     }
     let payload = shapes::pull_event(url, state, repo, number, action, sender, extra)?;
     emit(state, "pull_request", Some(action), &payload);
@@ -126,6 +132,7 @@ pub(super) fn emit_push(
         HostKind::Github => {}
         HostKind::AzureDevOps => return azure_devops::emit_push(state, url, repo, (branch, before, after)),
         HostKind::Gitlab => return gitlab::emit_push(state, url, repo, (branch, before, after), sender),
+        HostKind::Gitea => return gitea::emit_push(state, url, repo, (branch, before, after), sender),
     }
     let payload = json!({
         "ref": format!("refs/heads/{branch}"), "before": before, "after": after, "created": false, "deleted": false,
@@ -150,6 +157,7 @@ pub(super) fn emit_comment(
         HostKind::Github => {}
         HostKind::AzureDevOps => return azure_devops::emit_comment(state, url, repo, number, id),
         HostKind::Gitlab => return gitlab::emit_comment(state, url, repo, (number, id), action, sender),
+        HostKind::Gitea => return gitea::emit_comment(state, url, repo, (number, id), (action, sender), None),
     }
     let payload = shapes::comment_event(url, state, repo, number, id, action, sender)?;
     emit(state, "issue_comment", Some(action), &payload);
@@ -162,18 +170,20 @@ pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64)
         HostKind::Github => {}
         HostKind::AzureDevOps => return azure_devops::emit_pull(state, url, repo, number, "voted"),
         HostKind::Gitlab => return gitlab::emit_review(state, url, repo, number),
+        HostKind::Gitea => return gitea::emit_review(state, url, repo, number),
     }
     let payload = shapes::review_event(url, state, repo, number)?;
     emit(state, "pull_request_review", Some("submitted"), &payload);
     Ok(())
 }
 
-/// Queues a delivery again under the same GUID. Returns the number of the new record.
+/// Queues a delivery again under the same GUID, on Gitea under a new one. Returns the number of the new record.
 pub(super) fn redeliver(state: &mut State, id: u64) -> anyhow::Result<u64> {
     let old = state.deliveries.iter().find(|delivery| delivery.id == id);
     let old = old.with_context(|| format!("there is no delivery {id}"))?.clone();
     let id = state.new_id();
-    push(state, Delivery { id, done: false, status: None, answer: String::new(), ..old });
+    let guid = if state.kind == HostKind::Gitea { new_guid(id) } else { old.guid.clone() };
+    push(state, Delivery { id, guid, done: false, status: None, answer: String::new(), ..old });
     Ok(id)
 }
 
@@ -239,8 +249,11 @@ async fn send(shared: &Shared, delivery: &Delivery, url: &str) -> anyhow::Result
             .header("X-VSS-ActivityId", &delivery.guid)
             .basic_auth(BASIC_USER, Some(secret)),
         HostKind::Gitlab => gitlab::headers(shared, request, delivery),
+        HostKind::Gitea => gitea::send(shared, request, delivery),
     };
-    let mut response = request.body(body).send().await?;
+    // A form has another body than the delivery.
+    let request = if shared.kind == HostKind::Gitea { request } else { request.body(body) };
+    let mut response = request.send().await?;
     let status = response.status().as_u16();
     let mut answer = Vec::new();
     while let Some(chunk) = response.chunk().await? {

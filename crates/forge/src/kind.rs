@@ -14,6 +14,8 @@ pub enum HostKind {
     AzureDevOps,
     /// GitLab Self-Managed: projects lie in groups of any depth.
     Gitlab,
+    /// Gitea: repositories as on GitHub.
+    Gitea,
 }
 
 /// Most levels of groups above a project (docs.gitlab.com/user/group/subgroups).
@@ -21,7 +23,7 @@ const MAX_GROUPS: usize = 20;
 
 impl HostKind {
     /// All hosts, the default first.
-    pub const ALL: [HostKind; 3] = [HostKind::Github, HostKind::AzureDevOps, HostKind::Gitlab];
+    pub const ALL: [HostKind; 4] = [HostKind::Github, HostKind::AzureDevOps, HostKind::Gitlab, HostKind::Gitea];
 
     /// Name by which people choose it.
     pub fn name(self) -> &'static str {
@@ -29,6 +31,7 @@ impl HostKind {
             HostKind::Github => "github",
             HostKind::AzureDevOps => "azure-devops",
             HostKind::Gitlab => "gitlab",
+            HostKind::Gitea => "gitea",
         }
     }
 
@@ -38,13 +41,14 @@ impl HostKind {
             HostKind::Github => "127.0.0.1",
             HostKind::AzureDevOps => "localhost",
             HostKind::Gitlab => "127.0.0.2",
+            HostKind::Gitea => "127.0.0.3",
         }
     }
 
     /// Prefix of all paths of the host.
     pub(super) fn root(self) -> &'static str {
         match self {
-            HostKind::Github | HostKind::Gitlab => "",
+            HostKind::Github | HostKind::Gitlab | HostKind::Gitea => "",
             HostKind::AzureDevOps => "/tfs",
         }
     }
@@ -54,7 +58,9 @@ impl HostKind {
         let found = full_name.rsplit_once('/').filter(|(owner, name)| self.is_owner(owner) && self.is_part(name));
         match (found, self) {
             (Some(found), _) => Ok(found),
-            (None, HostKind::Github) => bail!("not a repository's name: {full_name:?}, expected OWNER/NAME"),
+            (None, HostKind::Github | HostKind::Gitea) => {
+                bail!("not a repository's name: {full_name:?}, expected OWNER/NAME")
+            }
             (None, HostKind::AzureDevOps) => {
                 bail!("not a repository's name: {full_name:?}, expected COLLECTION/PROJECT/NAME")
             }
@@ -65,7 +71,7 @@ impl HostKind {
     /// Returns true if a text can be the owner of a repository.
     pub(super) fn is_owner(self, text: &str) -> bool {
         let counts = match self {
-            HostKind::Github => 1..=1,
+            HostKind::Github | HostKind::Gitea => 1..=1,
             HostKind::AzureDevOps => 2..=2,
             HostKind::Gitlab => 1..=MAX_GROUPS,
         };
@@ -75,7 +81,7 @@ impl HostKind {
     /// Returns true if a text can be a part of a full name. Parts on Azure DevOps may have spaces inside.
     pub(super) fn is_part(self, text: &str) -> bool {
         match self {
-            HostKind::Github | HostKind::Gitlab => is_name(text),
+            HostKind::Github | HostKind::Gitlab | HostKind::Gitea => is_name(text),
             HostKind::AzureDevOps => text.trim() == text && is_name(&text.replace(' ', "-")),
         }
     }
@@ -83,7 +89,7 @@ impl HostKind {
     /// Mark before the number of a pull request.
     pub fn pull_mark(self) -> char {
         match self {
-            HostKind::Github => '#',
+            HostKind::Github | HostKind::Gitea => '#',
             HostKind::AzureDevOps | HostKind::Gitlab => '!',
         }
     }
@@ -109,6 +115,7 @@ impl HostKind {
             HostKind::Github => "pull",
             HostKind::AzureDevOps => "pullrequest",
             HostKind::Gitlab => "merge_requests",
+            HostKind::Gitea => "pulls",
         };
         format!("{}/{word}/{number}", self.pages(full_name))
     }
@@ -116,23 +123,24 @@ impl HostKind {
     /// Ref in the base repository that has the head of a pull request, also of one from a fork.
     pub(super) fn pull_ref(self, number: u64) -> String {
         match self {
-            HostKind::Github | HostKind::AzureDevOps => format!("refs/pull/{number}/head"),
+            HostKind::Github | HostKind::AzureDevOps | HostKind::Gitea => format!("refs/pull/{number}/head"),
             HostKind::Gitlab => format!("refs/merge-requests/{number}/head"),
         }
     }
 
-    /// Beginning of the account's tokens.
+    /// Beginning of the account's tokens. Those of Gitea are 40 hexadecimal digits without a prefix.
     pub(super) fn token_prefix(self) -> &'static str {
         match self {
             HostKind::Github | HostKind::AzureDevOps => "ghp_",
             HostKind::Gitlab => "glpat-",
+            HostKind::Gitea => "61746c6e",
         }
     }
 
     /// Returns the repository of a page's path, and the rest of the path; absent if the path names none.
     pub(super) fn split(self, segments: &[String]) -> Option<(String, Vec<&str>)> {
         let (owner, name, rest) = match (self, segments) {
-            (HostKind::Github, [owner, name, rest @ ..]) => (owner.clone(), name, rest),
+            (HostKind::Github | HostKind::Gitea, [owner, name, rest @ ..]) => (owner.clone(), name, rest),
             (HostKind::AzureDevOps, [root, collection, project, git, name, rest @ ..])
                 if root == "tfs" && git == "_git" =>
             {
@@ -154,7 +162,7 @@ impl HostKind {
     /// Login in the form of the host.
     pub(super) fn unique_name(self, login: &str) -> String {
         match self {
-            HostKind::Github | HostKind::Gitlab => login.to_owned(),
+            HostKind::Github | HostKind::Gitlab | HostKind::Gitea => login.to_owned(),
             HostKind::AzureDevOps => format!("{login}@example.com"),
         }
     }
@@ -172,6 +180,7 @@ impl Forge {
                 ("azuredevops-webhook-user", super::hooks::BASIC_USER.to_owned()),
             ],
             HostKind::Gitlab => vec![("gitlab-hostname", self.hostname_setting()), ("gitlab-user", user)],
+            HostKind::Gitea => vec![("gitea-base-url", self.hostname_setting()), ("gitea-user", user)],
         }
     }
 
@@ -181,6 +190,7 @@ impl Forge {
             HostKind::Github => ["TIDELOCK_GH_TOKEN", "TIDELOCK_GH_WEBHOOK_SECRET"],
             HostKind::AzureDevOps => ["TIDELOCK_AZUREDEVOPS_TOKEN", "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"],
             HostKind::Gitlab => ["TIDELOCK_GITLAB_TOKEN", "TIDELOCK_GITLAB_WEBHOOK_SECRET"],
+            HostKind::Gitea => ["TIDELOCK_GITEA_TOKEN", "TIDELOCK_GITEA_WEBHOOK_SECRET"],
         };
         let [token, secret] = names;
         [(token, self.token()), (secret, self.webhook_secret())]

@@ -1,6 +1,6 @@
 //! A forge on loopback: the part of a host's API that a pull-request server uses, webhooks, real git over HTTP, and pages of pull
 //! requests for the browser. For tests of such a server, and for trying one out without an account anywhere. It speaks as GitHub,
-//! Azure DevOps Server or GitLab ([`HostKind`]): state, git, deliveries, faults and pages are the same.
+//! Azure DevOps Server, GitLab or Gitea ([`HostKind`]): state, git, deliveries, faults and pages are the same.
 //!
 //! Everything but git objects is in memory (`state`). People act through [`Repo`] and [`Pull`] or through the pages; the server
 //! under test acts through the REST API, gets webhooks, and fetches with git. [`Forge::fail_next`] makes its requests fail.
@@ -14,6 +14,7 @@ mod connection;
 mod faults;
 mod git;
 mod git_http;
+mod gitea;
 mod gitlab;
 mod hooks;
 mod issue;
@@ -31,6 +32,7 @@ mod tests;
 
 pub use activity::{Activity, ActivityKind, Follower};
 pub use faults::{Fault, Gate};
+pub use gitea::BranchProtection;
 pub use hooks::Delivery;
 pub use issue::Issue;
 pub use kind::HostKind;
@@ -170,6 +172,9 @@ impl Forge {
             stop: stop.clone(),
         });
         tokio::spawn(hooks::deliver_all(shared.clone()));
+        if kind == HostKind::Gitea {
+            tokio::spawn(gitea::merge_scheduled(shared.clone()));
+        }
         tokio::spawn(server::serve(shared.clone(), listener));
         Ok(Forge { shared, _stop: Some(Arc::new(stop.drop_guard())) })
     }
@@ -189,7 +194,7 @@ impl Forge {
         self.shared.kind
     }
 
-    /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`, `--gitlab-hostname`.
+    /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`, `--gitlab-hostname`, `--gitea-base-url`.
     pub fn hostname_setting(&self) -> String {
         format!("{}{}", self.shared.url, self.shared.kind.root())
     }
@@ -215,6 +220,7 @@ impl Forge {
         shared.change(|state| {
             state.webhook = Some(url.to_owned());
             state.gitlab.renew_hook();
+            state.renew_gitea_hook();
             if state.kind == HostKind::Github {
                 let payload = shapes::ping(&shared.url, url);
                 hooks::emit(state, "ping", None, &payload);
@@ -307,7 +313,7 @@ impl Forge {
     pub fn refuse_next(&self, method: &str, path_glob: &str, status: u16, times: usize) -> anyhow::Result<()> {
         let body = match self.shared.kind {
             HostKind::AzureDevOps => azure_devops::fault(status),
-            HostKind::Github | HostKind::Gitlab => {
+            HostKind::Github | HostKind::Gitlab | HostKind::Gitea => {
                 serde_json::json!({"message": format!("{status} a fault of the test")})
             }
         };

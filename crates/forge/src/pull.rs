@@ -5,7 +5,7 @@ use super::git::GitRepo;
 use super::kind::written;
 use super::repo::{self, Repo};
 use super::state::{CommentState, PullState, RepoState, ReviewState, State, StatusState};
-use super::{BOT, HostKind, Shared, comments, gitlab, hooks, timestamp};
+use super::{BOT, HostKind, Shared, comments, gitea, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -180,6 +180,7 @@ impl Pull {
             if !std::mem::take(&mut pull.draft) {
                 bail!("#{} is no draft", pull.number);
             }
+            gitea::take_prefix(pull);
             Ok(json!({}))
         })
     }
@@ -187,6 +188,9 @@ impl Pull {
     /// Changes the base branch as alice. The event's action is `edited`.
     pub async fn retarget(&self, branch: &str) -> anyhow::Result<()> {
         let base = self.repo.tip(branch).await?;
+        if self.shared().kind == HostKind::Gitea {
+            gitea::retarget(self.shared(), &self.repo.full_name, self.number, &base).await?;
+        }
         self.alter("edited", |pull| {
             let (before, from) = (std::mem::replace(&mut pull.base_ref, branch.to_owned()), pull.base_sha.clone());
             pull.base_sha = base;
@@ -206,8 +210,12 @@ impl Pull {
     }
 
     /// Makes the API answer with this `mergeable_state` (`blocked`, `unknown`, `behind`, …), on GitLab with this `detailed_merge_status`.
+    /// On Gitea the rules of the base branch change: `blocked` means a missing approval.
     pub fn set_mergeable_state(&self, mergeable_state: &str) -> anyhow::Result<()> {
         self.shared().change(|state| {
+            if state.kind == HostKind::Gitea {
+                return gitea::force(state, &self.repo.full_name, self.number, mergeable_state);
+            }
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
             pull.forced_mergeable_state = Some(mergeable_state.to_owned());
             Ok(())
@@ -324,6 +332,9 @@ pub(super) fn vote(
     user: &str,
     vote: i64,
 ) -> anyhow::Result<()> {
+    if state.kind == HostKind::Gitea {
+        return gitea::vote(state, url, full_name, number, user, vote);
+    }
     let (verdict, body) = match vote {
         5 | 10 => ("APPROVED", ""),
         0 => ("DISMISSED", ""),
@@ -362,14 +373,16 @@ fn check(state: &State, repo: &RepoState, pull: &PullState, method: &str) -> any
     let allowed = match method {
         "merge" => repo.allow_merge_commit,
         "squash" => repo.allow_squash_merge,
-        "rebase" => repo.allow_rebase_merge,
+        "rebase" | "rebase-merge" | "fast-forward-only" => repo.allow_rebase_merge,
         _ => false,
     };
     if !allowed {
         bail!("{method} merges are not allowed on this repository.");
     }
-    if state.kind == HostKind::Gitlab {
-        return gitlab::check(state, repo, pull);
+    match state.kind {
+        HostKind::Gitlab => return gitlab::check(state, repo, pull),
+        HostKind::Gitea => return gitea::check(state, repo, pull),
+        HostKind::Github | HostKind::AzureDevOps => {}
     }
     match repo.mergeability(pull).1.as_str() {
         "clean" | "unstable" | "has_hooks" => Ok(()),
@@ -411,6 +424,12 @@ pub(super) async fn merge_with(
     let tree = git.merge_tree(&base, &head_sha).await?.context("Pull Request is not mergeable")?;
     let new = match method {
         "rebase" => rebase(&git, &base, &head_sha).await?,
+        "rebase-merge" => {
+            let tip = rebase(&git, &base, &head_sha).await?;
+            git.commit_tree(&tree, &[&base, &tip], actor, message.unwrap_or(&title)).await?
+        }
+        "fast-forward-only" if git.merge_base(&base, &head_sha).await.as_ref() == Some(&base) => head_sha.clone(),
+        "fast-forward-only" => bail!("the base branch has commits that the head does not have"),
         "squash" => git.commit_tree(&tree, &[&base], actor, &format!("{title} (#{number})")).await?,
         _ => {
             let usual = format!("Merge pull request #{number} from {head_ref}\n\n{title}");

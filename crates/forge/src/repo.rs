@@ -3,7 +3,7 @@
 use super::git::GitRepo;
 use super::pull::{self, CommitStatus, Pull};
 use super::state::{PullState, PushState, RepoState};
-use super::{BOT, Forge, HostKind, Shared, hooks, lfs, timestamp};
+use super::{BOT, Forge, HostKind, Shared, gitea, hooks, lfs, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
@@ -210,6 +210,10 @@ impl Repo {
             git.fetch(&shared.git(&head_repo.full_name)?, head_sha).await?;
         }
         let conflicts = git.merge_tree(&base_sha, head_sha).await?.is_none();
+        let measure = match shared.kind {
+            HostKind::Gitea => Some(gitea::measure(&git, &base_sha, head_sha, None).await?),
+            _ => None,
+        };
         let number = shared.change(|state| Ok::<_, anyhow::Error>(state.repo_mut(&self.full_name)?.new_number()))?;
         git.update_ref(&shared.kind.pull_ref(number), head_sha, None).await?;
         shared.change(|state| {
@@ -240,6 +244,9 @@ impl Repo {
                 closed_at: None,
             };
             state.repo_mut(&self.full_name)?.pulls.push(pull);
+            if let Some(measure) = measure {
+                gitea::note(state, &self.full_name, number, measure)?;
+            }
             hooks::emit_pull(state, &shared.url, &self.full_name, number, "opened", author)
         })?;
         Ok(self.pull(number))
@@ -262,9 +269,11 @@ impl Repo {
                 let id = state.new_id();
                 let mut fork = RepoState::new(id, account, name, git, Some(self.full_name.clone()));
                 fork.permissions.insert(account.to_lowercase(), "admin".to_owned());
-                if shared.kind == HostKind::Gitlab {
+                match shared.kind {
                     // A fork does not inherit the members of its source (docs.gitlab.com/user/project/repository/forking_workflow).
-                    fork.permissions.remove(BOT);
+                    HostKind::Gitlab => drop(fork.permissions.remove(BOT)),
+                    HostKind::Gitea => gitea::make_fork(&mut fork),
+                    HostKind::Github | HostKind::AzureDevOps => {}
                 }
                 state.repos.insert(full_name.to_lowercase(), fork);
             });
@@ -318,35 +327,46 @@ pub(super) fn subject_of(changes: &[(&str, Option<&str>)]) -> String {
     format!("Change {}", paths.join(", "))
 }
 
+/// An open pull request whose head or base branch lies in a repository whose refs have changed.
+struct TouchedPull {
+    base_name: String,
+    git: GitRepo,
+    number: u64,
+    /// True if its head lies there.
+    own_head: bool,
+    head_ref: String,
+    head_sha: String,
+}
+
+fn touched_by(shared: &Shared, full_name: &str) -> Vec<TouchedPull> {
+    let state = shared.lock();
+    let all = state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull)));
+    let row = |(repo, pull): (&RepoState, &PullState)| {
+        let own_head = pull.head_repo.eq_ignore_ascii_case(full_name);
+        (pull.open && (own_head || repo.full_name().eq_ignore_ascii_case(full_name))).then(|| TouchedPull {
+            base_name: repo.full_name(),
+            git: repo.git.clone(),
+            number: pull.number,
+            own_head,
+            head_ref: pull.head_ref.clone(),
+            head_sha: pull.head_sha.clone(),
+        })
+    };
+    all.filter_map(row).collect()
+}
+
 /// Updates pull requests after refs of `full_name` changed (push, merge). Those whose head moved get a webhook; those whose base moved are
 /// checked again for conflicts. Of pushes, only those to base branches of open pull requests cause a push event. The caller holds
 /// `shared.refs`.
 pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -> anyhow::Result<()> {
     let moved = shared.git(full_name)?;
     let heads = moved.heads().await?;
-    let open: Vec<_> = {
-        let state = shared.lock();
-        let all = state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull)));
-        let touched = all.filter(|(repo, pull)| {
-            pull.open
-                && (pull.head_repo.eq_ignore_ascii_case(full_name) || repo.full_name().eq_ignore_ascii_case(full_name))
-        });
-        touched
-            .map(|(repo, pull)| {
-                let own_head = pull.head_repo.eq_ignore_ascii_case(full_name);
-                (
-                    repo.full_name(),
-                    repo.git.clone(),
-                    pull.number,
-                    own_head,
-                    pull.head_ref.clone(),
-                    pull.head_sha.clone(),
-                )
-            })
-            .collect()
-    };
+    if shared.kind == HostKind::Gitea {
+        shared.change(|state| gitea::follow_heads(state, full_name, &heads));
+    }
     let mut announced = BTreeSet::new();
-    for (base_name, git, number, own_head, head_ref, head_sha) in open {
+    for touched in touched_by(shared, full_name) {
+        let TouchedPull { base_name, git, number, own_head, head_ref, head_sha } = touched;
         let tip = if own_head { heads.get(&head_ref) } else { Some(&head_sha) };
         let Some(tip) = tip else {
             shared.change(|state| close(state, &shared.url, &base_name, number, actor))?;
@@ -376,15 +396,25 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             shared.change(|state| hooks::emit_push(state, &shared.url, &base_name, moved, actor))?;
         }
         let conflicts = git.merge_tree(&base_tip, tip).await?.is_none();
+        let measure = match shared.kind {
+            HostKind::Gitea => Some(gitea::measure(&git, &base_tip, tip, Some(&head_sha)).await?),
+            _ => None,
+        };
         shared.change(|state| {
             let pull = state.pull_mut(&base_name, number)?;
             (pull.conflicts, pull.tried_with) = (conflicts, base_tip.clone());
-            if pull.head_sha == *tip {
+            let is_push = pull.head_sha != *tip;
+            if is_push {
+                // As on GitHub, the base commit of a pull request changes only with a push to its head.
+                (pull.head_sha, pull.base_sha, pull.updated_at) = (tip.clone(), base_tip, timestamp());
+                pull.pushes.push(PushState { commit: tip.clone(), author: actor.to_owned(), at: timestamp() });
+            }
+            if let Some(measure) = measure {
+                gitea::note(state, &base_name, number, measure)?;
+            }
+            if !is_push {
                 return Ok(());
             }
-            // As on GitHub, the base commit of a pull request changes only with a push to its head.
-            (pull.head_sha, pull.base_sha, pull.updated_at) = (tip.clone(), base_tip, timestamp());
-            pull.pushes.push(PushState { commit: tip.clone(), author: actor.to_owned(), at: timestamp() });
             let extra = serde_json::json!({"before": head_sha, "after": tip});
             hooks::emit_pull_with(state, &shared.url, &base_name, number, "synchronize", actor, extra)
         })?;

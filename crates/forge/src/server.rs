@@ -2,7 +2,7 @@
 
 use super::connection::{ResetSwitch, ResettableListener};
 use super::faults::{self, Fault};
-use super::{HostKind, Shared, api, azure_devops, git_http, gitlab, lfs, pages};
+use super::{HostKind, Shared, api, azure_devops, git_http, gitea, gitlab, lfs, pages};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
@@ -65,7 +65,7 @@ async fn handle(
     let path = parts.uri.path().to_owned();
     let is_api = path.starts_with("/api/");
     let is_page = match shared.kind {
-        HostKind::Github => !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path),
+        HostKind::Github | HostKind::Gitea => !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path),
         HostKind::AzureDevOps => azure_devops::is_page(&path),
         HostKind::Gitlab => !is_api && !gitlab::is_git(&path),
     };
@@ -78,8 +78,10 @@ async fn handle(
         (HostKind::AzureDevOps, _) => azure_devops::answer(&shared, parts, body).await,
         (HostKind::Gitlab, true) => gitlab::answer(&shared, parts, body).await,
         (HostKind::Gitlab, false) => gitlab::git(&shared, parts, body).await,
+        (HostKind::Gitea, true) => gitea::answer(&shared, parts, body).await,
         (HostKind::Github, true) => api::answer(&shared, parts, body).await,
-        (HostKind::Github, false) if lfs::is_lfs(&path) => lfs::answer(&shared, parts, &body),
+        (HostKind::Github | HostKind::Gitea, false) if lfs::is_lfs(&path) => lfs::answer(&shared, parts, &body),
+        (HostKind::Gitea, false) => gitea::git(&shared, parts, body).await,
         (HostKind::Github, false) => git_http::answer(&shared, parts, body).await,
     };
     let response = match &fault {

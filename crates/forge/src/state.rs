@@ -4,6 +4,7 @@ use super::app::{AppState, BOT_OF_APP};
 use super::azure_devops::BranchPolicies;
 use super::faults::Planned;
 use super::git::GitRepo;
+use super::gitea::GiteaState;
 use super::gitlab::GitlabState;
 use super::hooks::Delivery;
 use super::server::Request;
@@ -37,6 +38,8 @@ pub(super) struct State {
     pub policies: BranchPolicies,
     /// State that only GitLab has.
     pub gitlab: GitlabState,
+    /// State that only Gitea has.
+    pub gitea: GiteaState,
     last_id: u64,
 }
 
@@ -151,7 +154,7 @@ pub(super) struct ReactionState {
 pub(super) struct ReviewState {
     pub id: u64,
     pub user: String,
-    /// `APPROVED`, `CHANGES_REQUESTED`, or `DISMISSED` for a vote that was taken back.
+    /// `APPROVED`, `CHANGES_REQUESTED`, `DISMISSED` for a vote that was taken back, or `COMMENTED`.
     pub state: &'static str,
     /// The same in the numbers of Azure DevOps: 10, 5, 0, -5 or -10.
     pub vote: i64,

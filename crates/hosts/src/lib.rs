@@ -1,9 +1,10 @@
-//! The hosts of repositories: GitHub, Azure DevOps and GitLab.
+//! The hosts of repositories: GitHub, Azure DevOps, GitLab and Gitea.
 //!
-//! Each host has a module of its own, [`github`], [`azure_devops`] and [`gitlab`], which imports no other host. They share [`webhook`],
+//! Each host has a module of its own, [`github`], [`azure_devops`], [`gitlab`] and [`gitea`], which imports no other host. They share [`webhook`],
 //! which verifies deliveries and turns them into events, and [`vcs`], which is what the server asks of every host.
 
 pub mod azure_devops;
+pub mod gitea;
 pub mod github;
 pub mod gitlab;
 pub mod vcs;

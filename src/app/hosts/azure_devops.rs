@@ -72,8 +72,8 @@ impl KnownHost for OnAzureDevOps {
         })
     }
 
-    fn published(&self, _settings: &Settings) -> Published {
-        Published { word: "azuredevops", known: RANGES, address: None, read: |_| None }
+    fn published(&self, _settings: &Settings) -> Option<Published> {
+        Some(Published { word: "azuredevops", known: RANGES, address: None, read: |_| None })
     }
 
     async fn check(&self, settings: &Settings, events: &str) -> Findings {

@@ -60,9 +60,9 @@ impl KnownHost for OnGithub {
         })
     }
 
-    fn published(&self, settings: &Settings) -> Published {
+    fn published(&self, settings: &Settings) -> Option<Published> {
         let read = |body: &[u8]| Some(serde_json::from_slice::<Meta>(body).ok()?.hooks);
-        Published { word: "github", known: RANGES, address: settings.access.github_meta_url.clone(), read }
+        Some(Published { word: "github", known: RANGES, address: settings.access.github_meta_url.clone(), read })
     }
 
     fn pages(&self, settings: &Settings) -> Vec<Arc<dyn HostPage>> {

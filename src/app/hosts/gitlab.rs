@@ -47,8 +47,8 @@ impl KnownHost for OnGitlab {
         })
     }
 
-    fn published(&self, _settings: &Settings) -> Published {
-        Published { word: "gitlab", known: RANGES, address: None, read: |_| None }
+    fn published(&self, _settings: &Settings) -> Option<Published> {
+        Some(Published { word: "gitlab", known: RANGES, address: None, read: |_| None })
     }
 
     async fn check(&self, settings: &Settings, events: &str) -> Findings {

@@ -3,6 +3,7 @@
 
 use super::{FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureDevOpsFake;
+use crate::gitea::{GiteaFake, RealGitea};
 use crate::gitlab::GitlabFake;
 use crate::resumed::{BUCKET, commits, cut_at, give_up_lease};
 use crate::support::*;
@@ -116,4 +117,16 @@ fn after_each_commit_on_azure_devops() {
 #[test]
 fn after_each_commit_on_gitlab() {
     at_each_commit(GitlabFake::start_unsteady, Effect::Lost);
+}
+
+// Gitea repeats no delivery.
+#[test]
+fn before_each_commit_on_gitea() {
+    at_each_commit(GiteaFake::start_unsteady, Effect::Hang);
+}
+
+#[test]
+#[ignore = "needs a real Gitea: scripts/with-gitea"]
+fn after_each_commit_on_a_real_gitea() {
+    at_each_commit(RealGitea::start, Effect::Lost);
 }

@@ -1,9 +1,11 @@
 //! `CODEOWNERS`: owners of the files of a repository. Hosts have different languages for it. Pure.
 
+mod every_rule;
 mod last_rule;
 mod sections;
 
 use crate::domain::OwnersLanguage;
+use every_rule::PatternRules;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 /// Largest file that is read, in bytes.
@@ -48,9 +50,15 @@ pub struct RequiredOwners {
 
 /// Rules of one file.
 #[derive(Debug, Clone)]
-pub struct OwnerRules {
-    /// One section in a language without sections.
-    sections: Vec<SectionRules>,
+pub struct OwnerRules(RulesByLanguage);
+
+/// Rules of one file, by what decides about a changed file.
+#[derive(Debug, Clone)]
+enum RulesByLanguage {
+    /// In each section the last rule that matches. There is one section in a language without sections.
+    Sections(Vec<SectionRules>),
+    /// Every rule that matches.
+    Patterns(PatternRules),
 }
 
 /// Rules of one section. The last one that matches a file decides.
@@ -111,12 +119,17 @@ impl OwnerRules {
         match language {
             OwnersLanguage::LastRule => last_rule::parse(text),
             OwnersLanguage::Sections => sections::parse(text),
+            OwnersLanguage::EveryRule => every_rule::parse(text),
         }
     }
 
     /// Returns the owners of a file who have to approve it, by its path from the root; empty for none.
     pub fn owners_of(&self, path: &str) -> Vec<&RequiredOwners> {
-        let sections = self.sections.iter().filter(|rules| !rules.exclusions.is_match(path));
+        let sections = match &self.0 {
+            RulesByLanguage::Sections(sections) => sections,
+            RulesByLanguage::Patterns(rules) => return rules.owners_of(path).collect(),
+        };
+        let sections = sections.iter().filter(|rules| !rules.exclusions.is_match(path));
         let last = sections.filter_map(|rules| rules.owners.get(rules.patterns.matches(path).into_iter().max()?));
         last.filter(|required| !required.owners.is_empty()).collect()
     }

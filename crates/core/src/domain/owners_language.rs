@@ -7,4 +7,6 @@ pub enum OwnersLanguage {
     LastRule,
     /// In each section the last rule that matches it. Owners of every section have to approve.
     Sections,
+    /// Every rule that matches it. Patterns are regular expressions, and owners of each rule have to approve.
+    EveryRule,
 }

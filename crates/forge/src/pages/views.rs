@@ -93,11 +93,11 @@ pub(super) async fn show(shared: &Arc<Shared>, segments: &[String], query: &Fiel
         ["commit", sha] => commit(shared, &full_name, sha).await,
         ["new"] => edit(shared, &full_name, None, query).await,
         ["file"] => file(shared, &full_name, query).await,
-        ["pull" | "pullrequest" | "merge_requests", number] => match number.parse() {
+        ["pull" | "pullrequest" | "merge_requests" | "pulls", number] => match number.parse() {
             Ok(number) => pull(shared, &full_name, number).await,
             Err(_) => Ok(Reaction::NotFound),
         },
-        ["pull" | "pullrequest" | "merge_requests", number, "edit"] => match number.parse() {
+        ["pull" | "pullrequest" | "merge_requests" | "pulls", number, "edit"] => match number.parse() {
             Ok(number) => edit(shared, &full_name, Some(number), query).await,
             Err(_) => Ok(Reaction::NotFound),
         },

@@ -24,8 +24,8 @@ const HEADS: &str = "refs/heads/";
 
 /// Header with the name of the event.
 const EVENT: &str = "x-github-event";
-/// Header of Gitea, which sends GitHub's headers as well.
-const NOT_OURS: &str = "x-gitea-event";
+/// Headers of Gitea and Forgejo, which send GitHub's headers as well.
+const NOT_OURS: [&str; 2] = ["x-gitea-event", "x-forgejo-event"];
 /// Headers of which a signed delivery has at least one.
 const SIGNATURES: [&str; 2] = ["x-hub-signature-256", "x-hub-signature"];
 
@@ -50,7 +50,7 @@ impl Door for GithubDoor {
     }
 
     fn claims(&self, headers: &http::HeaderMap) -> bool {
-        headers.contains_key(EVENT) && !headers.contains_key(NOT_OURS)
+        headers.contains_key(EVENT) && !NOT_OURS.iter().any(|name| headers.contains_key(*name))
     }
 
     fn is_signed(&self, headers: &http::HeaderMap) -> bool {

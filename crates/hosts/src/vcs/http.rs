@@ -9,7 +9,7 @@ pub(crate) use pages::{page_of, too_many};
 use super::{Budget, HostError, TokenSource};
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
-use headers::{limit_header, moment, next_page};
+use headers::{limit_header, moment, next_page, row_count};
 use jiff::Timestamp;
 use refusal::refusal;
 use reqwest::header::{ETAG, HeaderMap, IF_NONE_MATCH};
@@ -104,6 +104,8 @@ pub(crate) struct Answer {
     pub(crate) next: Option<String>,
     /// Token of the next page (`x-ms-continuationtoken`).
     pub(crate) continuation: Option<String>,
+    /// Rows of the whole list (`x-total-count`).
+    pub(crate) total: Option<u64>,
     /// Time of the answer, by the host's clock.
     pub(crate) at: Option<Timestamp>,
 }
@@ -286,14 +288,14 @@ impl Http {
         }
         let continuation = headers.get("x-ms-continuationtoken").and_then(|token| token.to_str().ok());
         let continuation = continuation.filter(|token| !token.is_empty()).map(str::to_owned);
-        let next = next_page(headers);
+        let (next, total) = (next_page(headers), row_count(headers));
         self.note_budget(token.purse, headers, at);
         let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Answer { body: Value::Null, etag, unchanged, next, continuation, at });
+            return Ok(Answer { body: Value::Null, etag, unchanged, next, continuation, total, at });
         }
         match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { body, etag, unchanged, next, continuation, at }),
+            Ok(body) => Ok(Answer { body, etag, unchanged, next, continuation, total, at }),
             Err(error) => {
                 Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }.into())
             }

@@ -75,7 +75,8 @@ pub struct Intake {
 }
 
 /// Headers that identify deliveries of other hosts, so that the answer can name the host.
-const OTHERS: [(&str, &str); 6] = [
+const OTHERS: [(&str, &str); 7] = [
+    ("x-forgejo-event", "Forgejo"),
     ("x-gitea-event", "Gitea"),
     ("x-github-event", "GitHub"),
     ("x-gitlab-event", "GitLab"),

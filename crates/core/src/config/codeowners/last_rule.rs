@@ -5,7 +5,7 @@
 //! /conf/pay/     @alice @acme/payments
 //! ```
 
-use super::{CodeOwner, OwnerRuleList, OwnerRules, RequiredOwners, owner};
+use super::{CodeOwner, OwnerRuleList, OwnerRules, RequiredOwners, RulesByLanguage, owner};
 use globset::GlobBuilder;
 
 /// Parses a file. Invalid lines are ignored, as by hosts of this language.
@@ -19,7 +19,7 @@ pub(super) fn parse(text: &str) -> Result<OwnerRules, String> {
         let (Some(globs), Some(owners)) = (globs(pattern), people) else { continue };
         rules.add(globs, RequiredOwners { section: None, owners, count: 1 })?;
     }
-    Ok(OwnerRules { sections: vec![rules.build()?] })
+    Ok(OwnerRules(RulesByLanguage::Sections(vec![rules.build()?])))
 }
 
 /// Splits a line into words: a backslash keeps a space in a word, and `#` begins a comment.

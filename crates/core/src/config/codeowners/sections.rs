@@ -12,7 +12,7 @@
 //! *.md @writers
 //! ```
 
-use super::{CodeOwner, MAX_RULES, OwnerRuleList, OwnerRules, RequiredOwners, SectionRules, owner};
+use super::{CodeOwner, MAX_RULES, OwnerRuleList, OwnerRules, RequiredOwners, RulesByLanguage, SectionRules, owner};
 use globset::GlobBuilder;
 use regex::Regex;
 use std::sync::LazyLock;
@@ -65,7 +65,9 @@ pub(super) fn parse(text: &str) -> Result<OwnerRules, String> {
             section.add(line, &heading);
         }
     }
-    Ok(OwnerRules { sections: sections.into_iter().map(OwnerSection::finish).collect::<Result<_, String>>()? })
+    Ok(OwnerRules(RulesByLanguage::Sections(
+        sections.into_iter().map(OwnerSection::finish).collect::<Result<_, String>>()?,
+    )))
 }
 
 /// Parses the heading of a section; absent if the line is none.

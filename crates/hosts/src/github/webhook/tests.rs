@@ -321,6 +321,8 @@ fn deliveries_of_the_wrong_kind_are_refused() {
     assert_eq!(rejected(&HeaderMap::new(), b"{}").0, 400);
     let gitea = headers("push", "application/json", &[("x-gitea-event", "push")]);
     assert_eq!(rejected(&gitea, b"{}"), (400, "Gitea is not configured here".to_owned()));
+    let forgejo = headers("push", "application/json", &[("x-forgejo-event", "push"), ("x-gitea-event", "push")]);
+    assert_eq!(rejected(&forgejo, b"{}"), (400, "Forgejo is not configured here".to_owned()));
     let gitlab =
         HeaderMap::from_iter([(HeaderName::from_static("x-gitlab-event"), HeaderValue::from_static("Note Hook"))]);
     assert_eq!(rejected(&gitlab, b"{}"), (400, "GitLab is not configured here".to_owned()));

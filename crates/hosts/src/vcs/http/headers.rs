@@ -21,3 +21,8 @@ pub(super) fn next_page(headers: &HeaderMap) -> Option<String> {
     let next = links.flat_map(|links| links.split(',')).find(|link| link.contains("rel=\"next\""))?;
     Some(next.split_once('<')?.1.split_once('>')?.0.to_owned())
 }
+
+/// Number of rows of a list of several pages (`x-total-count`).
+pub(super) fn row_count(headers: &HeaderMap) -> Option<u64> {
+    headers.get("x-total-count")?.to_str().ok()?.trim().parse().ok()
+}

@@ -43,7 +43,7 @@ fn is_limit(message: &str) -> bool {
 /// Returns true if the conversation is locked: people without write access cannot comment until somebody unlocks it.
 fn is_locked(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
-    ["issue is locked", "conversation is locked"].iter().any(|words| message.contains(words))
+    ["issue is locked", "conversation is locked", "on a locked issue"].iter().any(|words| message.contains(words))
 }
 
 /// Returns true for GitHub's answer to many comments in a row, which has the status of an invalid request.
