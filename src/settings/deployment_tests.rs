@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Variables of our scripts, which never reach the server.
 const OF_SCRIPTS: [&str; 6] = ["PROVIDER_SCHEMA", "DEPLOY_DIR", "TOOLS", "SHARED", "BIN", "PERF"];
 /// Variables of steps, which the server sets.
-const OF_STEPS: [&str; 1] = ["TERRAGRUNT_VERSION"];
+const OF_STEPS: [&str; 5] =
+    ["PR_APPROVED", "PR_MERGEABLE", "TERRAFORM_DISTRIBUTION", "TERRAFORM_VERSION", "TERRAGRUNT_VERSION"];
 /// Variables of jobs at executors, which the server sets.
 const OF_JOBS: [&str; 1] = ["JOB"];
 /// Variables of the commands that call a server.

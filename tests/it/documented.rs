@@ -1,0 +1,81 @@
+//! The configuration files of the documentation, as `tidelock check` reads them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::tempdir;
+
+/// First keys of blocks that show other files.
+const OTHER_FILES: [&str; 3] = ["scrape_configs:", "slack-token:", "pull_request_label:"];
+/// First key of the template of a Kubernetes Job.
+const JOB: &str = "apiVersion:";
+/// Rules under which a repository may set every key.
+const ALL_ALLOWED: &str = "repos: [{id: /.*/, allow_custom_workflows: true, allowed_overrides: [workflow, plan_requirements, \
+    apply_requirements, import_requirements, repo_locks, repo_locking, apply_scope, on_merge, reminder_interval, plan_max_age, approvals, \
+    allowed_users, allowed_teams, freeze, policy_check, custom_policy_check, silence_pr_comments, delete_source_branch_on_merge]}]\n";
+
+/// A block of YAML, and where it is.
+struct Block {
+    place: String,
+    text: String,
+}
+
+impl Block {
+    fn begins_with(&self, key: &str) -> bool {
+        let first = self.text.lines().find(|line| !line.starts_with('#') && !line.trim().is_empty());
+        first.is_some_and(|line| line.starts_with(key))
+    }
+}
+
+fn blocks(page: &Path) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let mut is_inside = false;
+    for (number, line) in fs::read_to_string(page).unwrap().lines().enumerate() {
+        if is_inside && line == "```" {
+            is_inside = false;
+        } else if is_inside {
+            found.last_mut().unwrap().text.push_str(&format!("{line}\n"));
+        } else if line == "```yaml" {
+            is_inside = true;
+            found.push(Block { place: format!("{}:{}", page.display(), number + 1), text: String::new() });
+        }
+    }
+    found
+}
+
+/// Runs the check on a block, beside the templates of Jobs that it may name. Returns the output if there is an error.
+fn refused(block: &Block, job: &str) -> Option<String> {
+    let dir = tempdir().unwrap();
+    let (rules, repository) = (dir.path().join("repos.yaml"), dir.path().join("repository"));
+    fs::create_dir(&repository).unwrap();
+    for name in ["plan-job.yaml", "apply-job.yaml"] {
+        fs::write(dir.path().join(name), job).unwrap();
+    }
+    if block.begins_with("version:") {
+        fs::write(repository.join("atlantis.yaml"), &block.text).unwrap();
+        fs::write(&rules, ALL_ALLOWED).unwrap();
+    } else {
+        fs::write(&rules, &block.text).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
+    command.args(["check", "--repo=github.com/acme/infra"]).arg(format!("--repos-config={}", rules.display()));
+    command.arg(&repository).env_clear().env("HOME", "/nowhere").stdin(Stdio::null());
+    let done = command.output().unwrap();
+    let said = String::from_utf8(done.stdout).unwrap() + &String::from_utf8(done.stderr).unwrap();
+    (done.status.code() != Some(0)).then(|| format!("{}:\n{said}", block.place))
+}
+
+#[test]
+fn the_configuration_files_of_the_documentation_are_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
+    pages.sort();
+    let all: Vec<Block> = pages.iter().flat_map(|page| blocks(page)).collect();
+    let job = &all.iter().find(|block| block.begins_with(JOB)).unwrap().text;
+    let is_ours = |block: &&Block| !OTHER_FILES.iter().chain([&JOB]).any(|key| block.begins_with(key));
+    let ours: Vec<&Block> = all.iter().filter(is_ours).collect();
+    assert!(ours.len() > 20, "only {} blocks were found", ours.len());
+    let refused: Vec<String> = ours.iter().filter_map(|block| refused(block, job)).collect();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
