@@ -94,7 +94,7 @@ const VERBOSE: FlagSpec = FlagSpec {
     short: None,
     value: None,
     repeats: false,
-    help: "Show the log in the reply",
+    help: "Has no effect: each result links to its log",
 };
 const AUTO_MERGE_DISABLED: FlagSpec = FlagSpec {
     flag: Flag::AutoMergeDisabled,

@@ -408,7 +408,7 @@ fn usage_shows_flags_and_what_to_type() {
       -m, --message WHY               Say why; everybody can read it
           --auto-merge-disabled       Do not merge the pull request afterwards
           --auto-merge-method METHOD  Then merge by merge, rebase or squash
-          --verbose                   Show the log in the reply
+          --verbose                   Has no effect: each result links to its log
 
     Type: atlantis apply -p x
     ");
