@@ -113,22 +113,27 @@ fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) 
     }
     report.warnings.extend(settings.warnings.iter().cloned());
     let mut origins = Origins::new(given);
-    let Some(global) = read_global(&settings, &mut origins, &mut report) else { return report };
+    let global = read_global(&settings, &mut origins, &mut report);
     let Some((repo, branch)) = repository(asked, &mut report) else { return report };
     if !settings.repo_allowlist.is_empty() && !Allowlist::new(&settings.repo_allowlist).allows(&repo) {
         report.warnings.push(format!("{repo} is not in --repo-allowlist: nothing is done for it"));
     }
+    report.repository = repo.to_string();
+    report.base_branch.clone_from(&branch);
+    let rules = match &global {
+        Some(global) => global.rules(&repo, &branch),
+        None => GlobalConfig::without_file().rules(&repo, &branch).allowing_everything(),
+    };
+    let tree = DiskTree { root: asked.dir.clone() };
+    let repo_config = read_repo(&rules, &tree, &mut origins, &mut report);
+    let Some(global) = global else { return report };
     origins.choose(global.entries_for(&repo));
-    let rules = global.rules(&repo, &branch);
+    report.entries = origins.entries();
     if !rules.branch_allowed {
         let from = origins.last_entry("branch").unwrap_or_default();
         report.error(format!("pull requests for {branch} are not served: `branch` does not match it ({from})"));
     }
-    report.repository = repo.to_string();
-    report.base_branch = branch;
-    report.entries = origins.entries();
-    let tree = DiskTree { root: asked.dir.clone() };
-    let Some(repo_config) = read_repo(&rules, &tree, &mut origins, &mut report) else { return report };
+    let Some(repo_config) = repo_config else { return report };
     let executable = settings.executable_names.first().cloned().unwrap_or_default();
     let options = schedule_options(&settings, &executable);
     let drift = global.drift_schedule(&repo).cloned();
@@ -154,18 +159,19 @@ fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckRep
             if let Err(error) =
                 hosts::join(settings, &[]).map_or(Ok(()), |joined| hosts::check_people(&global, &joined))
             {
-                report.error_in(file, text, &error);
+                report.errors_in(file, text, &error.into());
             }
             // The server's own settings may say otherwise.
             report.warnings.extend(executors::out_of_reach(settings, &global));
             origins.read_global(file, text);
             Some(global)
         }
-        Err(error) => {
-            report.error_in(file, text, &error);
-            report.warnings.push(
-                "the repository's own files were not looked at: their rules are in the file that is wrong".into(),
-            );
+        Err(errors) => {
+            report.errors_in(file, text, &errors);
+            report.warnings.push(format!(
+                "{file} has errors, so the repository's own file is checked without its rules: keys may not be allowed, and \
+                 workflows may be missing"
+            ));
             None
         }
     }
@@ -204,8 +210,8 @@ fn read_repo(
             origins.read_repo(&file, &text);
             Some(config)
         }
-        Err(error) => {
-            report.error_in(&file, &text, &error);
+        Err(errors) => {
+            report.errors_in(&file, &text, &errors);
             None
         }
     }

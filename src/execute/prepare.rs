@@ -9,7 +9,7 @@ use crate::checkout::{CheckoutError, Credentials, Fetched, Strategy, WorkingTree
 use crate::config::global::RepoRules;
 use crate::config::paths::parent;
 use crate::config::repo::{self, RepoConfig};
-use crate::config::{ConfigError, MAX_CONFIG_BYTES, ProjectConfig};
+use crate::config::{ConfigError, ConfigErrors, MAX_CONFIG_BYTES, ProjectConfig};
 use crate::domain::command::Target;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
@@ -220,7 +220,7 @@ pub(crate) fn read_config(
     rules: &RepoRules,
     base_branch: &str,
     tree: &DiskTree,
-) -> Result<Option<RepoConfig>, ConfigError> {
+) -> Result<Option<RepoConfig>, ConfigErrors> {
     let Some(name) =
         repo::find(rules, &|file| tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some())?
     else {
@@ -238,7 +238,7 @@ fn parse_config(
     rules: &RepoRules,
     base_branch: &str,
     tree: &DiskTree,
-) -> Result<RepoConfig, ConfigError> {
+) -> Result<RepoConfig, ConfigErrors> {
     repo::parse(text, name, rules, base_branch, &schedule::Directories::new(tree))
 }
 
@@ -332,7 +332,7 @@ pub(super) async fn schedule(
     let root = prepared.tree.root.clone();
     let made = tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
-        let config = read_config(&rules, &branch, &tree)?;
+        let config = read_config(&rules, &branch, &tree).map_err(ConfigError::from)?;
         let texts = texts.and_then(|ConfigTexts { name, base, head }| {
             let parsed = |text: &str| parse_config(text, &name, &rules, &branch, &tree).ok();
             let head = match head {

@@ -5,6 +5,7 @@ pub mod approvers;
 mod checks;
 pub mod codeowners;
 pub mod drift;
+mod errors;
 pub mod executors;
 pub mod freeze;
 pub mod global;
@@ -23,6 +24,7 @@ pub mod workflow;
 mod yaml;
 
 pub use checks::workspace_problem;
+pub use errors::ConfigErrors;
 pub use yaml::{MAX_CONFIG_BYTES, decode as yaml_document, quoted};
 
 use crate::domain::command::CommandName;

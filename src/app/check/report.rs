@@ -1,6 +1,6 @@
 //! Findings of `tidelock check`, as text and as JSON.
 
-use crate::config::ConfigError;
+use crate::config::ConfigErrors;
 use crate::config::places::{FilePlace, key_at};
 use serde::Serialize;
 use std::fmt::Write;
@@ -71,18 +71,27 @@ impl CheckReport {
         self.errors.push(ReportedError { text: text.into(), ..ReportedError::default() });
     }
 
-    /// Adds an error in a file with this text.
-    pub(super) fn error_in(&mut self, file: &str, text: &str, error: &ConfigError) {
-        let Some((place, message)) = located(file, &error.0) else { return self.error(error.to_string()) };
-        // A missing key has no place of its own.
-        let missing = message.split_once(" is required").map(|(key, _)| key.to_owned());
-        self.errors.push(ReportedError {
-            file: file.to_owned(),
-            line: Some(place.line),
-            column: Some(place.column),
-            key: missing.or_else(|| key_at(text, place)),
-            text: message.to_owned(),
-        });
+    /// Adds errors in a file with this text.
+    pub(super) fn errors_in(&mut self, file: &str, text: &str, errors: &ConfigErrors) {
+        for error in errors.iter() {
+            let Some((place, message)) = located(file, &error.0) else {
+                self.error(error.to_string());
+                continue;
+            };
+            // A missing key has no place of its own.
+            let missing = message.split_once(" is required").map(|(key, _)| key.to_owned());
+            self.errors.push(ReportedError {
+                file: file.to_owned(),
+                line: Some(place.line),
+                column: Some(place.column),
+                key: missing.or_else(|| key_at(text, place)),
+                text: message.to_owned(),
+            });
+        }
+        if errors.is_cut() {
+            let text = "there are more errors; correct these first".to_owned();
+            self.errors.push(ReportedError { file: file.to_owned(), text, ..ReportedError::default() });
+        }
     }
 
     /// Returns the report as text.

@@ -4,10 +4,10 @@
 //! approvals: {any_of: ["team:sre", "user:alice"], all_of: [codeowners], count: 2, of_plan: true, exclude_pushers: true}
 //! ```
 
-use super::ConfigError;
 use super::approvers::{Approver, MAX_APPROVERS};
 use super::raw::{LocatedText, RawApprovals};
 use super::yaml::{error_at, quoted};
+use super::{ConfigErrors, errors};
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
@@ -30,7 +30,7 @@ pub struct ApprovalRules {
 }
 
 /// Checks the values in the file.
-pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalRules, ConfigError> {
+pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalRules, ConfigErrors> {
     let at = raw;
     let raw = &raw.value;
     let any_of = approvers(raw.any_of.as_deref().unwrap_or_default(), "approvals.any_of", Approver::parse, file)?;
@@ -46,7 +46,7 @@ pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalR
     let nobody_is_named = any_of.is_empty() && all_of.is_empty();
     if nobody_is_named && raw.count.is_none() && raw.of_plan.is_none() && raw.exclude_pushers.is_none() {
         let message = "approvals: it says nothing; known here: any_of, all_of, count, of_plan, exclude_pushers";
-        return Err(error_at(file, at, message));
+        return Err(error_at(file, at, message).into());
     }
     Ok(ApprovalRules {
         any_of,
@@ -63,14 +63,12 @@ pub(super) fn approvers(
     key: &str,
     parse: impl Fn(&str) -> Result<Approver, String>,
     file: &str,
-) -> Result<Vec<Approver>, ConfigError> {
+) -> Result<Vec<Approver>, ConfigErrors> {
     if let Some(last) = list.last().filter(|_| list.len() > MAX_APPROVERS) {
-        return Err(error_at(file, last, format!("{key}: more than {MAX_APPROVERS} entries; use teams")));
+        return Err(error_at(file, last, format!("{key}: more than {MAX_APPROVERS} entries; use teams")).into());
     }
-    list.iter()
-        .map(|text| {
-            parse(&text.value)
-                .map_err(|problem| error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value))))
-        })
-        .collect()
+    errors::all(list.iter().map(|text| {
+        parse(&text.value)
+            .map_err(|problem| error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value))))
+    }))
 }

@@ -1,10 +1,11 @@
 //! Checks of values that both configuration files have.
 
+use super::errors::all;
 use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
 use super::raw::{LocatedText, RawAutodiscover, RawRepoLocks, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
-use super::{ApplyScope, ConfigError, LockMode, LockScope, OnMerge, Requirement, permissions};
+use super::{ApplyScope, ConfigError, ConfigErrors, LockMode, LockScope, OnMerge, Requirement, permissions};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
@@ -19,28 +20,26 @@ static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// Parses requirements. `kind` is `plan_requirement` and so on.
-pub(super) fn requirements(list: &[LocatedText], kind: &str, file: &str) -> Result<Vec<Requirement>, ConfigError> {
+pub(super) fn requirements(list: &[LocatedText], kind: &str, file: &str) -> Result<Vec<Requirement>, ConfigErrors> {
     let parse = |text: &LocatedText| {
         Requirement::of_name(&text.value).ok_or_else(|| {
             let known = Requirement::ALL.map(Requirement::name).join(", ");
             error_at(file, text, format!("\"{}\" is not a valid {kind}; there are: {known}", quoted(&text.value)))
         })
     };
-    list.iter().map(parse).collect()
+    all(list.iter().map(parse))
 }
 
-pub(super) fn silenced_commands(list: &[LocatedText], file: &str) -> Result<Vec<CommandName>, ConfigError> {
-    list.iter()
-        .map(|text| match text.value.as_str() {
-            "plan" => Ok(CommandName::Plan),
-            "apply" => Ok(CommandName::Apply),
-            other => Err(error_at(
-                file,
-                text,
-                format!("\"{}\" is not a valid value of silence_pr_comments; there are: plan, apply", quoted(other)),
-            )),
-        })
-        .collect()
+pub(super) fn silenced_commands(list: &[LocatedText], file: &str) -> Result<Vec<CommandName>, ConfigErrors> {
+    all(list.iter().map(|text| match text.value.as_str() {
+        "plan" => Ok(CommandName::Plan),
+        "apply" => Ok(CommandName::Apply),
+        other => Err(error_at(
+            file,
+            text,
+            format!("\"{}\" is not a valid value of silence_pr_comments; there are: plan, apply", quoted(other)),
+        )),
+    }))
 }
 
 /// Parses a duration; `0` means no limit, or never.
@@ -69,16 +68,14 @@ pub(super) fn people(
     key: &str,
     check: fn(&str) -> Result<(), String>,
     file: &str,
-) -> Result<Vec<String>, ConfigError> {
+) -> Result<Vec<String>, ConfigErrors> {
     if let (Some(problem), Some(last)) = (permissions::too_many(list.len()), list.last()) {
-        return Err(error_at(file, last, format!("{key}: {problem}")));
+        return Err(error_at(file, last, format!("{key}: {problem}")).into());
     }
-    list.iter()
-        .map(|text| match check(&text.value) {
-            Ok(()) => Ok(text.value.clone()),
-            Err(problem) => Err(error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value)))),
-        })
-        .collect()
+    all(list.iter().map(|text| match check(&text.value) {
+        Ok(()) => Ok(text.value.clone()),
+        Err(problem) => Err(error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value)))),
+    }))
 }
 
 /// Parses a regex between slashes.
@@ -91,6 +88,9 @@ pub(super) fn slashed_regex(text: &LocatedText, key: &str, file: &str) -> Result
     Regex::new(inner)
         .map_err(|error| error_at(file, text, format!("{key}: not a valid regex: {}", regex_problem(&error))))
 }
+
+/// Lock mode in place of one with an error: it may be meant as strict, and other keys need that.
+pub(super) const UNKNOWN_LOCKS: LockMode = LockMode::Strict(LockScope::PullRequest);
 
 pub(super) fn lock_mode(raw: &RawRepoLocks, file: &str) -> Result<LockMode, ConfigError> {
     let mode = match &raw.mode {
@@ -140,7 +140,8 @@ pub(super) fn on_merge_needs_strict(text: &LocatedText, file: &str) -> ConfigErr
     error_at(file, text, message)
 }
 
-pub(super) fn autodiscover(raw: &RawAutodiscover, file: &str) -> Result<Autodiscover, ConfigError> {
+pub(super) fn autodiscover(raw: &RawAutodiscover, file: &str) -> Result<Autodiscover, ConfigErrors> {
+    let mut errors = ConfigErrors::default();
     let mode = match raw.mode.as_ref().map(|mode| (mode, mode.value.as_str())) {
         None | Some((_, "auto")) => AutodiscoverMode::Auto,
         Some((_, "enabled")) => AutodiscoverMode::Enabled,
@@ -148,15 +149,17 @@ pub(super) fn autodiscover(raw: &RawAutodiscover, file: &str) -> Result<Autodisc
         Some((at, other)) => {
             let message =
                 format!("\"{}\" is not a valid autodiscover mode; there are: auto, enabled, disabled", quoted(other));
-            return Err(error_at(file, at, message));
+            errors.add(error_at(file, at, message));
+            AutodiscoverMode::Auto
         }
     };
-    Ok(Autodiscover { mode, ignore_paths: ignore_paths(&raw.ignore_paths, file)? })
+    let ignore_paths = errors.take(ignore_paths(&raw.ignore_paths, file)).flatten();
+    errors.none_or(Autodiscover { mode, ignore_paths })
 }
 
-fn ignore_paths(raw: &Texts, file: &str) -> Result<Option<Vec<String>>, ConfigError> {
+fn ignore_paths(raw: &Texts, file: &str) -> Result<Option<Vec<String>>, ConfigErrors> {
     let Some(list) = raw else { return Ok(None) };
-    for text in list {
+    let paths = all(list.iter().map(|text| {
         if text.value.starts_with('/') {
             let message = format!(
                 "autodiscover.ignore_paths: `{}` must be relative to the repository's root; drop the leading slash",
@@ -164,9 +167,11 @@ fn ignore_paths(raw: &Texts, file: &str) -> Result<Option<Vec<String>>, ConfigEr
             );
             return Err(error_at(file, text, message));
         }
-        Glob::new(&text.value).map_err(|error| error_at(file, text, format!("autodiscover.ignore_paths: {error}")))?;
-    }
-    Ok(Some(list.iter().map(|text| text.value.clone()).collect()))
+        Glob::new(&text.value)
+            .map(|_| text.value.clone())
+            .map_err(|error| error_at(file, text, format!("autodiscover.ignore_paths: {error}")))
+    }));
+    paths.map(Some)
 }
 
 pub(super) fn distribution(text: &LocatedText, file: &str) -> Result<Distribution, ConfigError> {

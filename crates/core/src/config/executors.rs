@@ -10,11 +10,12 @@
 //!     executor: [{plan: plans, apply: local}, {dirs: "prod/**", plan: plans, apply: prod}]
 //! ```
 
-use super::ConfigError;
+use super::errors::all;
 use super::paths::{Glob, clean};
 use super::raw::LocatedText;
 use super::workflow::raw::OneOrMany;
 use super::yaml::{error_at, quoted};
+use super::{ConfigError, ConfigErrors};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
@@ -236,15 +237,15 @@ impl<'de> Deserialize<'de> for RawExecutors {
 
 impl RawExecutors {
     /// Checks the values in the file.
-    pub(super) fn checked(&self, file: &str) -> Result<BTreeMap<String, Executor>, ConfigError> {
+    pub(super) fn checked(&self, file: &str) -> Result<BTreeMap<String, Executor>, ConfigErrors> {
         if let Some((last, _)) = self.0.last().filter(|_| self.0.len() > MAX_EXECUTORS) {
-            return Err(error_at(file, last, format!("executors: more than {MAX_EXECUTORS} entries")));
+            return Err(error_at(file, last, format!("executors: more than {MAX_EXECUTORS} entries")).into());
         }
         let checked = self.0.iter().map(|(name, raw)| {
             let nothing = RawExecutor::default();
-            Ok((executor_name(name, file)?, executor(name, raw.as_ref().unwrap_or(&nothing), file)?))
+            Ok::<_, ConfigError>((executor_name(name, file)?, executor(name, raw.as_ref().unwrap_or(&nothing), file)?))
         });
-        checked.collect()
+        Ok(all(checked)?.into_iter().collect())
     }
 
     /// Returns a warning for each executor that no rule names.
@@ -337,15 +338,15 @@ pub(super) fn rules(
     list: &Spanned<Vec<Spanned<RawExecutorRule>>>,
     known: &BTreeMap<String, Executor>,
     file: &str,
-) -> Result<ExecutorRules, ConfigError> {
+) -> Result<ExecutorRules, ConfigErrors> {
     if list.value.is_empty() {
         let message = "executor: the list is empty; write `[{plan: local}]` for jobs in the server, or drop the key";
-        return Err(error_at(file, list, message));
+        return Err(error_at(file, list, message).into());
     }
     if let Some(last) = list.value.last().filter(|_| list.value.len() > MAX_RULES) {
-        return Err(error_at(file, last, format!("executor: more than {MAX_RULES} rules")));
+        return Err(error_at(file, last, format!("executor: more than {MAX_RULES} rules")).into());
     }
-    list.value.iter().map(|raw| rule(raw, known, file)).collect::<Result<_, _>>().map(ExecutorRules)
+    all(list.value.iter().map(|raw| rule(raw, known, file))).map(ExecutorRules)
 }
 
 fn rule(

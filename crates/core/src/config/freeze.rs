@@ -6,9 +6,10 @@
 //!   - {from: "2026-12-20 18:00", to: "2027-01-04 08:00"}
 //! ```
 
-use super::ConfigError;
+use super::ConfigErrors;
 use super::approvals::approvers;
 use super::approvers::Approver;
+use super::errors::all;
 use super::raw::RawFreezeWindow;
 use super::yaml::{error_at, quoted};
 use jiff::civil::{DateTime, Weekday};
@@ -58,18 +59,18 @@ enum Edge {
 type WindowProblem = (&'static str, String);
 
 /// Checks the values in the file.
-pub(super) fn windows(list: &[Spanned<RawFreezeWindow>], file: &str) -> Result<Vec<FreezeWindow>, ConfigError> {
+pub(super) fn windows(list: &[Spanned<RawFreezeWindow>], file: &str) -> Result<Vec<FreezeWindow>, ConfigErrors> {
     if let Some(last) = list.last().filter(|_| list.len() > MAX_WINDOWS) {
-        return Err(error_at(file, last, format!("freeze: more than {MAX_WINDOWS} windows")));
+        return Err(error_at(file, last, format!("freeze: more than {MAX_WINDOWS} windows")).into());
     }
-    list.iter().map(|raw| window(raw, file)).collect()
+    all(list.iter().map(|raw| window(raw, file)))
 }
 
-fn window(raw: &Spanned<RawFreezeWindow>, file: &str) -> Result<FreezeWindow, ConfigError> {
+fn window(raw: &Spanned<RawFreezeWindow>, file: &str) -> Result<FreezeWindow, ConfigErrors> {
     let RawFreezeWindow { from, to, timezone, except, reason } = &raw.value;
     let (Some(from), Some(to)) = (from, to) else {
         let message = "freeze: a window needs `from` and `to`, such as `{from: \"Fri 16:00\", to: \"Mon 08:00\"}`";
-        return Err(error_at(file, raw, message));
+        return Err(error_at(file, raw, message).into());
     };
     let zone = timezone.as_ref().map(|text| text.value.as_str());
     let window = FreezeWindow::parse(&from.value, &to.value, zone).map_err(|(key, problem)| {

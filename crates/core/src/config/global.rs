@@ -15,7 +15,7 @@ use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
 use super::team_authz::TeamAuthz;
 use super::workflow::{ShellCommand, Workflow};
-use super::{ApplyScope, ConfigError, LockMode, OnMerge, Requirement};
+use super::{ApplyScope, ConfigErrors, LockMode, LockScope, OnMerge, Requirement};
 use crate::domain::RepoId;
 use crate::domain::command::CommandName;
 use regex::Regex;
@@ -223,6 +223,8 @@ pub struct RepoRules {
     pub executor: ExecutorRules,
     /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
+    /// True if the file cannot be read, so that it may have a workflow of any name.
+    pub any_workflow: bool,
 }
 
 impl GlobalConfig {
@@ -236,7 +238,11 @@ impl GlobalConfig {
     }
 
     /// Parses YAML; `origin` is the file's name for messages.
-    pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigError> {
+    ///
+    /// # Errors
+    ///
+    /// All errors of the file, or the first that its YAML has.
+    pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigErrors> {
         parse::global(text, origin)
     }
 
@@ -329,6 +335,7 @@ impl GlobalConfig {
             freeze: last_said(&matching, |entry| &entry.freeze).unwrap_or_default(),
             executor: last_said(&matching, |entry| &entry.executor).unwrap_or_default(),
             workflows: self.workflows.clone(),
+            any_workflow: false,
         }
     }
 }
@@ -347,6 +354,14 @@ fn allowed(entries: &[&RepoEntry]) -> Option<Allowed> {
 }
 
 impl RepoRules {
+    /// Allows everything that an entry may allow, to check a repo config whose rules cannot be read.
+    #[must_use]
+    pub fn allowing_everything(self) -> RepoRules {
+        let repo_locks = LockMode::Strict(LockScope::PullRequest);
+        let allowed_overrides = OVERRIDABLE_KEYS.map(str::to_owned).to_vec();
+        RepoRules { repo_locks, allowed_overrides, allow_custom_workflows: true, any_workflow: true, ..self }
+    }
+
     /// Returns the names that the repo config may have.
     pub fn repo_config_names(&self) -> Vec<&str> {
         match &self.repo_config_file {

@@ -1,8 +1,8 @@
 //! `metrics` of `repos.yaml`: receivers of the server's metrics besides `/metrics`.
 
-use super::ConfigError;
 use super::raw::LocatedText;
 use super::yaml::{error_at, quoted};
+use super::{ConfigError, ConfigErrors};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -48,9 +48,9 @@ struct RawStatsd {
 }
 
 impl Metrics {
-    pub(super) fn from_raw(raw: RawMetrics, file: &str) -> Result<Metrics, ConfigError> {
-        let endpoint = raw.prometheus.as_ref().map(|raw| endpoint(raw, file)).transpose()?;
-        Ok(Metrics { endpoint, statsd: raw.statsd.as_ref().map(|raw| statsd(raw, file)).transpose()? })
+    pub(super) fn from_raw(raw: RawMetrics, file: &str, errors: &mut ConfigErrors) -> Metrics {
+        let endpoint = errors.key(raw.prometheus.as_ref().map(|raw| endpoint(raw, file)));
+        Metrics { endpoint, statsd: errors.key(raw.statsd.as_ref().map(|raw| statsd(raw, file))) }
     }
 }
 

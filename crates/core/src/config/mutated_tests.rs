@@ -106,11 +106,11 @@ fn rules() -> RepoRules {
 fn repo_error(text: &str) -> Option<String> {
     thread_local! { static RULES: RepoRules = rules(); }
     let directories = |_: &str| vec!["envs/dev".to_owned(), "envs/prod".to_owned()];
-    RULES.with(|rules| repo::parse(text, "f", rules, "main", &directories).err().map(|error| error.0))
+    RULES.with(|rules| repo::parse(text, "f", rules, "main", &directories).err().map(|error| error.to_string()))
 }
 
 fn global_error(text: &str) -> Option<String> {
-    GlobalConfig::parse(text, "f").err().map(|error| error.0)
+    GlobalConfig::parse(text, "f").err().map(|error| error.to_string())
 }
 
 /// Checks that an error is `f:LINE:COLUMN: words`, at a position in the file, and short enough for a comment.

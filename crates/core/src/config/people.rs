@@ -5,9 +5,10 @@
 //!   - {person: ada@example.com, login: github.com/ada}
 //! ```
 
-use super::ConfigError;
+use super::errors::all;
 use super::raw::LocatedText;
 use super::yaml::{error_at, quoted};
+use super::{ConfigError, ConfigErrors};
 use crate::domain::Login;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -35,14 +36,12 @@ pub struct People {
 
 impl People {
     /// Checks the entries.
-    pub(super) fn from_raw(list: &[Spanned<RawPerson>], file: &str) -> Result<People, ConfigError> {
+    pub(super) fn from_raw(list: &[Spanned<RawPerson>], file: &str) -> Result<People, ConfigErrors> {
         if let Some(last) = list.last().filter(|_| list.len() > MAX_PEOPLE) {
-            return Err(error_at(file, last, format!("people: more than {MAX_PEOPLE} entries")));
+            return Err(error_at(file, last, format!("people: more than {MAX_PEOPLE} entries")).into());
         }
         let mut people = People::default();
-        for raw in list {
-            people.add(raw, file)?;
-        }
+        all(list.iter().map(|raw| people.add(raw, file)))?;
         Ok(people)
     }
 

@@ -1,8 +1,8 @@
 //! `policies` of `repos.yaml`: the policy sets, their owners who may approve findings, and the number of approvals.
 
-use super::ConfigError;
 use super::raw::{LocatedText, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
+use super::{ConfigError, ConfigErrors, errors};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
@@ -90,49 +90,53 @@ struct RawOwners {
 }
 
 impl Policies {
-    pub(super) fn from_raw(raw: RawPolicies, file: &str) -> Result<Policies, ConfigError> {
-        let version = raw.conftest_version.as_ref().map(|text| conftest_version(text, file)).transpose()?;
+    pub(super) fn from_raw(raw: RawPolicies, file: &str, errors: &mut ConfigErrors) -> Policies {
+        let version = errors.key(raw.conftest_version.as_ref().map(|text| conftest_version(text, file)));
         let shared = PolicySet {
             name: String::new(),
             path: None,
-            owners: owners(raw.owners.as_ref(), file)?,
+            owners: errors.take(owners(raw.owners.as_ref(), file)).unwrap_or_default(),
             approve_count: positive(raw.approve_count).unwrap_or(1),
             sticky_approvals: raw.sticky_policy_approvals.unwrap_or_default(),
-            item_regex: item_regex(raw.policy_item_regex.as_ref(), file)?,
+            item_regex: errors.take(item_regex(raw.policy_item_regex.as_ref(), file)).flatten(),
             prevent_self_approve: false,
         };
         let mut sets: Vec<PolicySet> = Vec::new();
         for raw in raw.policy_sets.unwrap_or_default() {
-            let set = set(&raw, &shared, file)?;
+            let Some(set) = errors.take(set(&raw, &shared, file)) else { continue };
             if sets.iter().any(|known| known.name == set.name) {
                 let message = format!("policy_sets: there are two sets with the name `{}`", quoted(&set.name));
-                return Err(error_at(file, &raw, message));
+                errors.add(error_at(file, &raw, message));
+                continue;
             }
             if sets.len() == MAX_SETS {
-                return Err(error_at(file, &raw, format!("policy_sets: more than {MAX_SETS} sets")));
+                errors.add(error_at(file, &raw, format!("policy_sets: more than {MAX_SETS} sets")));
+                break;
             }
             sets.push(set);
         }
-        Ok(Policies { conftest_version: version, sets })
+        Policies { conftest_version: version, sets }
     }
 }
 
-fn set(raw: &Spanned<RawPolicySet>, shared: &PolicySet, file: &str) -> Result<PolicySet, ConfigError> {
+fn set(raw: &Spanned<RawPolicySet>, shared: &PolicySet, file: &str) -> Result<PolicySet, ConfigErrors> {
     let (at, raw) = (raw, &raw.value);
     let name = raw.name.as_ref().filter(|name| !name.value.trim().is_empty());
     let name = name.ok_or_else(|| error_at(file, at, "policy_sets: a set needs `name`"))?;
     if name.value.contains(|c: char| c.is_control() || c == '`') {
-        return Err(error_at(file, name, "policy_sets: a name has no backticks and no control characters"));
+        return Err(error_at(file, name, "policy_sets: a name has no backticks and no control characters").into());
     }
     if let Some(source) = raw.source.as_ref().filter(|source| source.value != "local") {
         let message = format!(
             "policy_sets: source `{}` is not read: put the policies on the server, and write `source: local`",
             quoted(&source.value)
         );
-        return Err(error_at(file, source, message));
+        return Err(error_at(file, source, message).into());
     }
     if let Some(path) = raw.path.as_ref().filter(|path| path.value.is_empty() || path.value.starts_with('-')) {
-        return Err(error_at(file, path, "policy_sets: `path` is a file or a directory, such as `/etc/policies`"));
+        return Err(
+            error_at(file, path, "policy_sets: `path` is a file or a directory, such as `/etc/policies`").into()
+        );
     }
     let own = owners(raw.owners.as_ref(), file)?;
     let both = |shared: &[String], own: Vec<String>| {
@@ -159,7 +163,7 @@ fn positive(count: Option<i64>) -> Option<u32> {
     count.filter(|count| *count > 0).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-fn owners(raw: Option<&RawOwners>, file: &str) -> Result<PolicyOwners, ConfigError> {
+fn owners(raw: Option<&RawOwners>, file: &str) -> Result<PolicyOwners, ConfigErrors> {
     let list = |texts: &Texts, key: &str| {
         let texts = texts.iter().flatten().map(|text| {
             let name = text.value.trim().trim_start_matches('@');
@@ -168,7 +172,7 @@ fn owners(raw: Option<&RawOwners>, file: &str) -> Result<PolicyOwners, ConfigErr
                 false => Ok(name.to_owned()),
             }
         });
-        texts.collect::<Result<Vec<_>, _>>()
+        errors::all(texts)
     };
     let Some(raw) = raw else { return Ok(PolicyOwners::default()) };
     Ok(PolicyOwners { users: list(&raw.users, "users")?, teams: list(&raw.teams, "teams")? })

@@ -5,12 +5,13 @@ mod project;
 mod tests;
 
 use super::checks;
+use super::errors::all;
 use super::global::{Autodiscover, RepoRules};
-use super::raw::{LocatedText, RawRepoConfig, RawRepoLocks};
+use super::raw::{LocatedText, RawRepoConfig};
 use super::workflow::Workflow;
 use super::workflow::raw::RawWorkflows;
 use super::yaml::{decode, error_at, quoted};
-use super::{ConfigError, LockMode, ProjectConfig};
+use super::{ConfigError, ConfigErrors, LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use serde_saphyr::Spanned;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -74,25 +75,31 @@ pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<S
 }
 
 /// Parses YAML. Every project has its real directory.
+///
+/// # Errors
+///
+/// All errors of the file, or the first that its YAML has.
 pub fn parse(
     text: &str,
     file: &str,
     rules: &RepoRules,
     base_branch: &str,
     directories: &dyn NamedDirectories,
-) -> Result<RepoConfig, ConfigError> {
+) -> Result<RepoConfig, ConfigErrors> {
     let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
-    let version = version(raw.version.as_ref(), file)?;
-    let root = root(&raw, rules, file)?;
-    let workflows = custom_workflows(raw.workflows, version, rules, file)?;
+    let mut errors = ConfigErrors::default();
+    let version = errors.take(version(raw.version.as_ref(), file)).unwrap_or(Version::Three);
+    let root = root(&raw, rules, file, &mut errors);
+    let workflows = custom_workflows(raw.workflows, version, rules, file, &mut errors);
     let context = project::ProjectContext { file, rules, base_branch, directories, root: &root, workflows: &workflows };
     let project::ListedProjects { projects, entries, other_branch_dirs } =
-        context.projects(raw.projects.unwrap_or_default())?;
-    Ok(RepoConfig {
+        context.projects(&raw.projects.unwrap_or_default(), &mut errors);
+    let autodiscover = errors.key(raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)));
+    errors.none_or(RepoConfig {
         projects,
         entries,
         other_branch_dirs,
-        autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
+        autodiscover,
         automerge: raw.automerge,
         parallel_plan: raw.parallel_plan,
         parallel_apply: raw.parallel_apply,
@@ -131,23 +138,20 @@ fn version(raw: Option<&LocatedText>, file: &str) -> Result<Version, ConfigError
 }
 
 /// Checks root keys, which need the same permission as keys of a project. (Atlantis ignores them without it.)
-fn root(raw: &RawRepoConfig, rules: &RepoRules, file: &str) -> Result<Root, ConfigError> {
-    permitted(raw.delete_source_branch_on_merge.as_ref(), "delete_source_branch_on_merge", rules, file)?;
-    permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
-    permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
-    Ok(Root {
-        delete_source_branch_on_merge: raw.delete_source_branch_on_merge.as_ref().map(|on| on.value),
-        repo_locks: locks(raw.repo_locks.as_ref(), file)?,
-        silence_pr_comments: silenced(raw.silence_pr_comments.as_ref(), file)?,
-    })
-}
-
-fn locks(raw: Option<&Spanned<RawRepoLocks>>, file: &str) -> Result<Option<LockMode>, ConfigError> {
-    raw.map(|locks| checks::lock_mode(&locks.value, file)).transpose()
-}
-
-fn silenced(raw: Option<&Spanned<Vec<LocatedText>>>, file: &str) -> Result<Option<Vec<CommandName>>, ConfigError> {
-    raw.map(|list| checks::silenced_commands(&list.value, file)).transpose()
+fn root(raw: &RawRepoConfig, rules: &RepoRules, file: &str, errors: &mut ConfigErrors) -> Root {
+    let deletes = raw.delete_source_branch_on_merge.as_ref();
+    errors.take(permitted(deletes, "delete_source_branch_on_merge", rules, file));
+    errors.take(permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file));
+    errors.take(permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file));
+    Root {
+        delete_source_branch_on_merge: deletes.map(|on| on.value),
+        repo_locks: raw
+            .repo_locks
+            .as_ref()
+            .map(|locks| errors.take(checks::lock_mode(&locks.value, file)).unwrap_or(checks::UNKNOWN_LOCKS)),
+        silence_pr_comments: errors
+            .key(raw.silence_pr_comments.as_ref().map(|list| checks::silenced_commands(&list.value, file))),
+    }
 }
 
 /// Refuses a key that `allowed_overrides` does not name.
@@ -164,35 +168,37 @@ fn permitted<T>(node: Option<&Spanned<T>>, key: &str, rules: &RepoRules, file: &
     }
 }
 
+/// Returns the workflows of the file. One with an error is there too, since projects name it.
 fn custom_workflows(
     raw: Option<Spanned<RawWorkflows>>,
     version: Version,
     rules: &RepoRules,
     file: &str,
-) -> Result<BTreeMap<String, Workflow>, ConfigError> {
-    let Some(raw) = raw else { return Ok(BTreeMap::new()) };
+    errors: &mut ConfigErrors,
+) -> BTreeMap<String, Workflow> {
+    let Some(raw) = raw else { return BTreeMap::new() };
     if !rules.allow_custom_workflows && !raw.value.is_empty() {
         let message = "not allowed to define custom `workflows` here: remove them, or have an operator set \
                        `allow_custom_workflows: true` for this repository in the server-side config";
-        return Err(error_at(file, &raw, message));
+        errors.add(error_at(file, &raw, message));
     }
     let mut workflows = BTreeMap::new();
     let place = Spanned::new((), raw.referenced, raw.defined);
     for (name, workflow) in raw.value {
-        let mut workflow = Workflow::from_raw(workflow.unwrap_or_default(), file)?;
+        let mut workflow = Workflow::from_raw(workflow.unwrap_or_default(), file, errors);
         if version == Version::Two {
-            workflow.rejoin_run_commands(file, &place)?;
+            errors.take(workflow.rejoin_run_commands(file, &place));
         }
         workflows.insert(name, workflow);
     }
-    Ok(workflows)
+    workflows
 }
 
 /// Checks that names, and pairs of directory and workspace, are unique. Each project comes with its position in the file.
-fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result<(), ConfigError> {
+fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result<(), ConfigErrors> {
     let mut names = HashSet::new();
     let mut places: HashMap<(&str, &str), &ProjectConfig> = HashMap::new();
-    for (place, project) in projects {
+    let unique = projects.iter().map(|(place, project)| {
         let id = &project.id;
         if let Some(name) = &id.name
             && !names.insert(name.as_str())
@@ -201,11 +207,12 @@ fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result
             return Err(error_at(file, place, message));
         }
         let other = places.insert((id.dir.as_str(), id.workspace.as_str()), project);
-        if let Some(other) = other.filter(|_| id.name.is_none()) {
-            return Err(error_at(file, place, same_place(project, other)));
+        match other.filter(|_| id.name.is_none()) {
+            Some(other) => Err(error_at(file, place, same_place(project, other))),
+            None => Ok(()),
         }
-    }
-    Ok(())
+    });
+    all(unique).map(|_| ())
 }
 
 fn same_place(project: &ProjectConfig, other: &ProjectConfig) -> String {

@@ -2,8 +2,9 @@
 
 pub(super) mod raw;
 
-use super::ConfigError;
+use super::errors::all;
 use super::yaml::{error_at, quoted, regex_problem};
+use super::{ConfigError, ConfigErrors};
 use raw::{RawEnv, RawOutput, RawRun, RawStage, RawStep, RawWorkflow, Words};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -110,16 +111,17 @@ impl ShellCommand {
 }
 
 impl Workflow {
-    /// Checks a workflow; stages that are missing or have no steps get the built-in ones.
-    pub(super) fn from_raw(raw: RawWorkflow, file: &str) -> Result<Workflow, ConfigError> {
+    /// Checks a workflow; stages that are missing or have no steps get the built-in ones, and those with errors none.
+    pub(super) fn from_raw(raw: RawWorkflow, file: &str, errors: &mut ConfigErrors) -> Workflow {
         let built_in = Workflow::default();
-        Ok(Workflow {
-            plan: stage(raw.plan, built_in.plan, file)?,
-            apply: stage(raw.apply, built_in.apply, file)?,
-            policy_check: stage(raw.policy_check, built_in.policy_check, file)?,
-            import: stage(raw.import, built_in.import, file)?,
-            state_rm: stage(raw.state_rm, built_in.state_rm, file)?,
-        })
+        let mut stage = |raw, built_in| errors.take(stage(raw, built_in, file)).unwrap_or_default();
+        Workflow {
+            plan: stage(raw.plan, built_in.plan),
+            apply: stage(raw.apply, built_in.apply),
+            policy_check: stage(raw.policy_check, built_in.policy_check),
+            import: stage(raw.import, built_in.import),
+            state_rm: stage(raw.state_rm, built_in.state_rm),
+        }
     }
 
     /// Returns true if any stage runs a custom command.
@@ -147,21 +149,18 @@ impl Workflow {
     }
 }
 
-fn stage(raw: Option<RawStage>, built_in: Vec<Step>, file: &str) -> Result<Vec<Step>, ConfigError> {
+fn stage(raw: Option<RawStage>, built_in: Vec<Step>, file: &str) -> Result<Vec<Step>, ConfigErrors> {
     let steps = raw.and_then(|stage| stage.steps).unwrap_or_default();
     if let Some(step) = steps.get(MAX_STEPS) {
-        return Err(error_at(file, step, format!("too many steps: at most {MAX_STEPS} in one stage")));
+        return Err(error_at(file, step, format!("too many steps: at most {MAX_STEPS} in one stage")).into());
     }
     if steps.is_empty() {
         return Ok(built_in);
     }
-    steps
-        .into_iter()
-        .map(|raw| {
-            let place = Spanned::new((), raw.referenced, raw.defined);
-            step(raw.value).map_err(|message| error_at(file, &place, message))
-        })
-        .collect()
+    all(steps.into_iter().map(|raw| {
+        let place = Spanned::new((), raw.referenced, raw.defined);
+        step(raw.value).map_err(|message| error_at(file, &place, message))
+    }))
 }
 
 fn step(raw: RawStep) -> Result<Step, String> {

@@ -210,7 +210,8 @@ fn wrong_rules_are_explained() {
 #[test]
 fn a_repository_cannot_choose_its_executors() {
     let rules = rules("repos: [{id: /.*/, allow_custom_workflows: true}]", "infra");
-    let refused = |text: &str| repo::parse(text, "atlantis.yaml", &rules, "main", &|_: &str| Vec::new()).unwrap_err().0;
+    let refused =
+        |text: &str| repo::parse(text, "atlantis.yaml", &rules, "main", &|_: &str| Vec::new()).unwrap_err().to_string();
     for (text, says) in [
         ("version: 3\nexecutors: {a: {kind: process}}", "atlantis.yaml:2:1: unknown key `executors`; known here: "),
         ("version: 3\nexecutor: [{plan: a}]", "atlantis.yaml:2:1: unknown key `executor`; known here: "),

@@ -1,6 +1,7 @@
 //! Parses `repos.yaml`: from its YAML form to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
+use crate::config::errors::all;
 use crate::config::executors::Executor;
 use crate::config::metrics::Metrics;
 use crate::config::people::People;
@@ -10,7 +11,7 @@ use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{
-    ConfigError, LockMode, OnMerge, Requirement, approvals, checks, drift, executors, freeze, permissions,
+    ConfigError, ConfigErrors, LockMode, OnMerge, approvals, checks, drift, executors, freeze, permissions,
 };
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
@@ -19,13 +20,14 @@ use std::collections::BTreeMap;
 /// Most entries of `repos`.
 const MAX_ENTRIES: usize = 10_000;
 
-pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError> {
+pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigErrors> {
     let empty = || {
         ConfigError(format!(
             "{file}:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file"
         ))
     };
     let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
+    let mut errors = ConfigErrors::default();
     let warnings = raw
         .external_stores
         .iter()
@@ -33,98 +35,113 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     let mut warnings: Vec<String> = warnings.collect();
     let mut workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
     for (name, workflow) in raw.workflows.unwrap_or_default() {
-        workflows.insert(name, Workflow::from_raw(workflow.unwrap_or_default(), file)?);
+        workflows.insert(name, Workflow::from_raw(workflow.unwrap_or_default(), file, &mut errors));
     }
     let raw_executors = raw.executors.unwrap_or_default();
-    let executors = raw_executors.checked(file)?;
+    let executors = errors.take(raw_executors.checked(file));
     let entries = raw.repos.unwrap_or_default();
     if entries.len() > MAX_ENTRIES {
-        return Err(ConfigError(format!("{file}: repos: more than {MAX_ENTRIES} entries")));
+        return Err(ConfigError(format!("{file}: repos: more than {MAX_ENTRIES} entries")).into());
     }
-    let mut repos: Vec<RepoEntry> = Vec::with_capacity(entries.len());
-    for raw in entries {
-        let entry = entry(&raw, &workflows, &executors, file)?;
-        let is_strict = |entry: &RepoEntry| matches!(entry.repo_locks, Some(LockMode::Strict(_)));
-        // If an entry does not set locks, an earlier one has to.
-        let may_be_strict = is_strict(&entry) || (entry.repo_locks.is_none() && repos.iter().any(is_strict));
-        if let (Some(text), Some(OnMerge::Apply), false) = (&raw.value.on_merge, entry.on_merge, may_be_strict) {
-            return Err(checks::on_merge_needs_strict(text, file));
-        }
-        repos.push(entry);
-    }
+    let context = EntryContext { file, workflows: &workflows, executors: executors.as_ref() };
+    let repos = context.entries(&entries, &mut errors);
     warnings.extend(raw_executors.unused(repos.iter().filter_map(|entry| entry.executor.as_ref()), file));
-    let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
-    let team_authz = raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)).transpose()?;
-    let people = People::from_raw(&raw.people.unwrap_or_default(), file)?;
-    let metrics = raw.metrics.map(|raw| Metrics::from_raw(raw, file)).transpose()?.unwrap_or_default();
-    Ok(GlobalConfig { repos, workflows, policies, team_authz, people, metrics, executors, warnings })
+    let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file, &mut errors);
+    let team_authz = errors.key(raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)));
+    let people = errors.take(People::from_raw(&raw.people.unwrap_or_default(), file)).unwrap_or_default();
+    let metrics = raw.metrics.map(|raw| Metrics::from_raw(raw, file, &mut errors)).unwrap_or_default();
+    let executors = executors.unwrap_or_default();
+    errors.none_or(GlobalConfig { repos, workflows, policies, team_authz, people, metrics, executors, warnings })
 }
 
-fn entry(
-    raw: &Spanned<RawRepo>,
-    workflows: &BTreeMap<String, Workflow>,
-    known_executors: &BTreeMap<String, Executor>,
-    file: &str,
-) -> Result<RepoEntry, ConfigError> {
-    let at = raw;
-    let raw = &raw.value;
-    let known = |text: &LocatedText, key: &str| match workflows.contains_key(&text.value) {
-        true => Ok(text.value.clone()),
-        false => Err(error_at(
-            file,
-            text,
-            format!("{key}: the workflow `{}` is not defined under `workflows`", quoted(&text.value)),
-        )),
-    };
-    let all_known = |list: &Vec<LocatedText>| list.iter().map(|text| known(text, "allowed_workflows")).collect();
-    Ok(RepoEntry {
-        id: id(at, file)?,
-        branch: raw.branch.as_ref().map(|text| checks::slashed_regex(text, "branch", file)).transpose()?,
-        repo_config_file: raw.repo_config_file.as_ref().map(|text| repo_config_file(text, file)).transpose()?,
-        plan_requirements: requirements(&raw.plan_requirements, "plan_requirement", file)?,
-        apply_requirements: requirements(&raw.apply_requirements, "apply_requirement", file)?,
-        import_requirements: requirements(&raw.import_requirements, "import_requirement", file)?,
-        pre_workflow_hooks: hooks(raw.pre_workflow_hooks.as_deref(), "pre_workflow_hooks", file)?,
-        post_workflow_hooks: hooks(raw.post_workflow_hooks.as_deref(), "post_workflow_hooks", file)?,
-        workflow: raw.workflow.as_ref().map(|text| known(text, "workflow")).transpose()?,
-        allowed_workflows: raw.allowed_workflows.as_ref().map(all_known).transpose()?,
-        allowed_overrides: raw.allowed_overrides.as_ref().map(|list| allowed_overrides(list, file)).transpose()?,
-        allow_custom_workflows: raw.allow_custom_workflows,
-        delete_source_branch_on_merge: raw.delete_source_branch_on_merge,
-        repo_locks: repo_locks(raw, file)?,
-        apply_scope: raw.apply_scope.as_ref().map(|text| checks::apply_scope(text, file)).transpose()?,
-        on_merge: raw.on_merge.as_ref().map(|text| checks::on_merge(text, file)).transpose()?,
-        autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
-        silence_pr_comments: raw
-            .silence_pr_comments
-            .as_ref()
-            .map(|list| checks::silenced_commands(list, file))
-            .transpose()?,
-        terragrunt: raw.terragrunt,
-        terragrunt_version: raw
-            .terragrunt_version
-            .as_ref()
-            .map(|text| checks::version(text, "terragrunt_version", file))
-            .transpose()?,
-        plan_max_age: raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file)).transpose()?,
-        reminder_interval: raw
-            .reminder_interval
-            .as_ref()
-            .map(|text| checks::age(text, "reminder_interval", file))
-            .transpose()?,
-        policy_check: raw.policy_check,
-        custom_policy_check: raw.custom_policy_check,
-        allowed_users: raw.allowed_users.as_ref().map(|list| people(list, "allowed_users", file)).transpose()?,
-        allowed_teams: raw.allowed_teams.as_ref().map(|list| people(list, "allowed_teams", file)).transpose()?,
-        approvals: raw.approvals.as_ref().map(|raw| approvals::rules(raw, file)).transpose()?,
-        freeze: raw.freeze.as_ref().map(|list| freeze::windows(list, file)).transpose()?,
-        executor: raw.executor.as_ref().map(|list| executors::rules(list, known_executors, file)).transpose()?,
-        drift: raw.drift.as_ref().map(|raw| drift::rule(raw, file)).transpose()?,
-    })
+/// Context that all entries of the file share.
+struct EntryContext<'a> {
+    file: &'a str,
+    workflows: &'a BTreeMap<String, Workflow>,
+    /// Absent if one of them is wrong: then nothing is known of the rules that name them.
+    executors: Option<&'a BTreeMap<String, Executor>>,
 }
 
-fn requirements(list: &Texts, kind: &str, file: &str) -> Result<Option<Vec<Requirement>>, ConfigError> {
-    list.as_ref().map(|list| checks::requirements(list, kind, file)).transpose()
+impl EntryContext<'_> {
+    /// Checks all entries.
+    fn entries(&self, entries: &[Spanned<RawRepo>], errors: &mut ConfigErrors) -> Vec<RepoEntry> {
+        let mut repos = Vec::with_capacity(entries.len());
+        let is_strict = |entry: &RepoEntry| matches!(entry.repo_locks, Some(LockMode::Strict(_)));
+        for raw in entries {
+            if errors.is_cut() {
+                break;
+            }
+            let entry = self.entry(raw, errors);
+            // If an entry does not set locks, an earlier one has to.
+            let may_be_strict = is_strict(&entry) || (entry.repo_locks.is_none() && repos.iter().any(is_strict));
+            if let (Some(text), Some(OnMerge::Apply), false) = (&raw.value.on_merge, entry.on_merge, may_be_strict) {
+                errors.add(checks::on_merge_needs_strict(text, self.file));
+            }
+            repos.push(entry);
+        }
+        repos
+    }
+
+    fn entry(&self, at: &Spanned<RawRepo>, errors: &mut ConfigErrors) -> RepoEntry {
+        let (raw, file) = (&at.value, self.file);
+        let of_kind = |list: &Texts, kind: &str, errors: &mut ConfigErrors| {
+            errors.key(list.as_ref().map(|list| checks::requirements(list, kind, file)))
+        };
+        let people = |list: &Texts, key: &str, errors: &mut ConfigErrors| {
+            errors.key(list.as_ref().map(|list| checks::people(list, key, permissions::check, file)))
+        };
+        let age = |text: &Option<LocatedText>, key: &str, errors: &mut ConfigErrors| {
+            errors.key(text.as_ref().map(|text| checks::age(text, key, file)))
+        };
+        let all_known = |list: &Vec<LocatedText>| all(list.iter().map(|text| self.known(text, "allowed_workflows")));
+        let hooks = |list: &Option<Vec<Spanned<RawHook>>>, key: &str, errors: &mut ConfigErrors| {
+            errors.key(list.as_deref().map(|list| hooks(list, key, file))).unwrap_or_default()
+        };
+        let executor = raw.executor.as_ref().zip(self.executors);
+        RepoEntry {
+            id: errors.take(id(at, file)).unwrap_or_else(|| IdMatch::Exact(String::new())),
+            branch: errors.key(raw.branch.as_ref().map(|text| checks::slashed_regex(text, "branch", file))),
+            repo_config_file: errors.key(raw.repo_config_file.as_ref().map(|text| repo_config_file(text, file))),
+            plan_requirements: of_kind(&raw.plan_requirements, "plan_requirement", errors),
+            apply_requirements: of_kind(&raw.apply_requirements, "apply_requirement", errors),
+            import_requirements: of_kind(&raw.import_requirements, "import_requirement", errors),
+            pre_workflow_hooks: hooks(&raw.pre_workflow_hooks, "pre_workflow_hooks", errors),
+            post_workflow_hooks: hooks(&raw.post_workflow_hooks, "post_workflow_hooks", errors),
+            workflow: errors.key(raw.workflow.as_ref().map(|text| self.known(text, "workflow"))),
+            allowed_workflows: errors.key(raw.allowed_workflows.as_ref().map(all_known)),
+            allowed_overrides: errors.key(raw.allowed_overrides.as_ref().map(|list| allowed_overrides(list, file))),
+            allow_custom_workflows: raw.allow_custom_workflows,
+            delete_source_branch_on_merge: raw.delete_source_branch_on_merge,
+            repo_locks: errors.take(repo_locks(raw, file)).unwrap_or(Some(checks::UNKNOWN_LOCKS)),
+            apply_scope: errors.key(raw.apply_scope.as_ref().map(|text| checks::apply_scope(text, file))),
+            on_merge: errors.key(raw.on_merge.as_ref().map(|text| checks::on_merge(text, file))),
+            autodiscover: errors.key(raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file))),
+            silence_pr_comments: errors
+                .key(raw.silence_pr_comments.as_ref().map(|list| checks::silenced_commands(list, file))),
+            terragrunt: raw.terragrunt,
+            terragrunt_version: errors
+                .key(raw.terragrunt_version.as_ref().map(|text| checks::version(text, "terragrunt_version", file))),
+            plan_max_age: age(&raw.plan_max_age, "plan_max_age", errors),
+            reminder_interval: age(&raw.reminder_interval, "reminder_interval", errors),
+            policy_check: raw.policy_check,
+            custom_policy_check: raw.custom_policy_check,
+            allowed_users: people(&raw.allowed_users, "allowed_users", errors),
+            allowed_teams: people(&raw.allowed_teams, "allowed_teams", errors),
+            approvals: errors.key(raw.approvals.as_ref().map(|raw| approvals::rules(raw, file))),
+            freeze: errors.key(raw.freeze.as_ref().map(|list| freeze::windows(list, file))),
+            executor: errors.key(executor.map(|(list, known)| executors::rules(list, known, file))),
+            drift: errors.key(raw.drift.as_ref().map(|raw| drift::rule(raw, file))),
+        }
+    }
+
+    /// Returns the name of a workflow of the file.
+    fn known(&self, text: &LocatedText, key: &str) -> Result<String, ConfigError> {
+        if self.workflows.contains_key(&text.value) {
+            return Ok(text.value.clone());
+        }
+        let message = format!("{key}: the workflow `{}` is not defined under `workflows`", quoted(&text.value));
+        Err(error_at(self.file, text, message))
+    }
 }
 
 fn id(entry: &Spanned<RawRepo>, file: &str) -> Result<IdMatch, ConfigError> {
@@ -159,24 +176,16 @@ fn repo_config_file(text: &LocatedText, file: &str) -> Result<String, ConfigErro
     Ok(crate::config::paths::clean(path))
 }
 
-fn allowed_overrides(list: &[LocatedText], file: &str) -> Result<Vec<String>, ConfigError> {
+fn allowed_overrides(list: &[LocatedText], file: &str) -> Result<Vec<String>, ConfigErrors> {
     let known = OVERRIDABLE_KEYS.join(", ");
-    list.iter()
-        .map(|text| match OVERRIDABLE_KEYS.contains(&text.value.as_str()) {
-            true => Ok(text.value.clone()),
-            false => {
-                let message = format!(
-                    "allowed_overrides: \"{}\" is not a key to override; there are: {known}",
-                    quoted(&text.value)
-                );
-                Err(error_at(file, text, message))
-            }
-        })
-        .collect()
-}
-
-fn people(list: &[LocatedText], key: &str, file: &str) -> Result<Vec<String>, ConfigError> {
-    checks::people(list, key, permissions::check, file)
+    all(list.iter().map(|text| match OVERRIDABLE_KEYS.contains(&text.value.as_str()) {
+        true => Ok(text.value.clone()),
+        false => {
+            let message =
+                format!("allowed_overrides: \"{}\" is not a key to override; there are: {known}", quoted(&text.value));
+            Err(error_at(file, text, message))
+        }
+    }))
 }
 
 /// Returns `repo_locks`, or the equivalent of the old `repo_locking`.
@@ -193,19 +202,16 @@ fn repo_locks(raw: &RawRepo, file: &str) -> Result<Option<LockMode>, ConfigError
     })
 }
 
-fn hooks(raw: Option<&[Spanned<RawHook>]>, key: &str, file: &str) -> Result<Vec<Hook>, ConfigError> {
-    let hooks = raw.unwrap_or_default().iter();
-    hooks
-        .map(|raw| {
-            let hook = &raw.value;
-            let run = hook.run.clone().filter(|run| !run.trim().is_empty());
-            let run = run.ok_or_else(|| error_at(file, raw, format!("{key}: a hook needs `run: COMMAND`")))?;
-            let words = |words: &crate::config::workflow::raw::Words| words.clone();
-            Ok(Hook {
-                command: ShellCommand::new(run, hook.shell.clone(), hook.shell_args.as_ref().map(words)),
-                description: hook.description.clone().filter(|text| !text.is_empty()),
-                commands: hook.commands.clone().filter(|text| !text.is_empty()),
-            })
+fn hooks(list: &[Spanned<RawHook>], key: &str, file: &str) -> Result<Vec<Hook>, ConfigErrors> {
+    all(list.iter().map(|raw| {
+        let hook = &raw.value;
+        let run = hook.run.clone().filter(|run| !run.trim().is_empty());
+        let run = run.ok_or_else(|| error_at(file, raw, format!("{key}: a hook needs `run: COMMAND`")))?;
+        let words = |words: &crate::config::workflow::raw::Words| words.clone();
+        Ok::<_, ConfigError>(Hook {
+            command: ShellCommand::new(run, hook.shell.clone(), hook.shell_args.as_ref().map(words)),
+            description: hook.description.clone().filter(|text| !text.is_empty()),
+            commands: hook.commands.clone().filter(|text| !text.is_empty()),
         })
-        .collect()
+    }))
 }

@@ -1,6 +1,6 @@
 //! An entry of `projects`: checked against the rules, expanded, and merged into the effective configuration.
 
-use super::{MAX_PROJECTS, NamedDirectories, Root, check_unique, locks, permitted, silenced};
+use super::{MAX_PROJECTS, NamedDirectories, Root, check_unique, permitted};
 use crate::config::global::RepoRules;
 use crate::config::paths::{Glob, clean, is_glob};
 use crate::config::permissions::{self, Allowed};
@@ -8,7 +8,7 @@ use crate::config::raw::{LocatedText, RawProject};
 use crate::config::workflow::Workflow;
 use crate::config::yaml::{error_at, quoted};
 use crate::config::{
-    ConfigError, DEFAULT_WHEN_MODIFIED, DEFAULT_WORKSPACE, LockMode, OnMerge, ProjectConfig, Requirement,
+    ConfigError, ConfigErrors, DEFAULT_WHEN_MODIFIED, DEFAULT_WORKSPACE, LockMode, OnMerge, ProjectConfig, Requirement,
     workspace_problem,
 };
 use crate::config::{approvals, checks, freeze};
@@ -36,6 +36,9 @@ pub(super) struct ListedProjects {
     pub(super) other_branch_dirs: Vec<String>,
 }
 
+/// Most names of workflows in a message.
+const MAX_NAMED: usize = 20;
+
 /// A directory of an entry.
 struct ListedDirectory {
     /// Path as it is written, or as it matches the glob.
@@ -46,31 +49,37 @@ struct ListedDirectory {
 
 impl ProjectContext<'_> {
     /// Checks and expands all entries.
-    pub(super) fn projects(&self, raw: Vec<Spanned<RawProject>>) -> Result<ListedProjects, ConfigError> {
+    pub(super) fn projects(&self, raw: &[Spanned<RawProject>], errors: &mut ConfigErrors) -> ListedProjects {
         let mut projects: Vec<(Spanned<()>, ProjectConfig)> = Vec::new();
         let (mut entries, mut elsewhere) = (Vec::new(), Vec::new());
         for (entry, raw) in raw.iter().enumerate() {
-            let dirs = self.dirs(raw)?;
-            let project = self.project(raw)?;
-            if !self.is_for_branch(raw)? {
+            if errors.is_cut() {
+                break;
+            }
+            let (dirs, id) = (errors.take(self.dirs(raw)), errors.take(self.id(&raw.value)));
+            let project = self.project(&raw.value, errors);
+            let is_for_branch = errors.take(self.is_for_branch(raw));
+            let (Some(dirs), Some(id), Some(is_for_branch)) = (dirs, id, is_for_branch) else { continue };
+            if !is_for_branch {
                 elsewhere.extend(dirs.into_iter().map(|listed| listed.real));
                 continue;
             }
             if projects.len() + dirs.len() > MAX_PROJECTS {
-                return Err(error_at(self.file, raw, format!("too many projects: at most {MAX_PROJECTS}")));
+                errors.add(error_at(self.file, raw, format!("too many projects: at most {MAX_PROJECTS}")));
+                break;
             }
             entries.extend(dirs.iter().map(|_| entry));
             projects.extend(dirs.into_iter().map(|dir| {
                 let mut project = project.clone();
                 project.link = (dir.written != dir.real).then_some(dir.written);
                 project.executors = self.rules.executor.of_project(&dir.real);
-                project.id.dir = dir.real;
+                project.id = ProjectId { dir: dir.real, ..id.clone() };
                 (Spanned::new((), raw.referenced, raw.defined), project)
             }));
         }
-        check_unique(&projects, self.file)?;
+        errors.take(check_unique(&projects, self.file));
         let projects = projects.into_iter().map(|(_, project)| project).collect();
-        Ok(ListedProjects { projects, entries, other_branch_dirs: elsewhere })
+        ListedProjects { projects, entries, other_branch_dirs: elsewhere }
     }
 
     fn is_for_branch(&self, raw: &Spanned<RawProject>) -> Result<bool, ConfigError> {
@@ -115,118 +124,114 @@ impl ProjectContext<'_> {
         ListedDirectory { written, real }
     }
 
-    /// Reads all keys except the directory.
-    fn project(&self, raw: &Spanned<RawProject>) -> Result<ProjectConfig, ConfigError> {
-        self.check_permissions(&raw.value)?;
-        let raw = &raw.value;
+    /// Returns workspace and name, without the directory.
+    fn id(&self, raw: &RawProject) -> Result<ProjectId, ConfigErrors> {
+        let mut errors = ConfigErrors::default();
+        let workspace = errors.key(raw.workspace.as_ref().map(|text| self.workspace(text)));
+        let name = errors.key(raw.name.as_ref().map(|text| checks::project_name(text, self.file)));
+        let workspace = workspace.unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned());
+        errors.none_or(ProjectId { dir: String::new(), workspace, name })
+    }
+
+    /// Reads all other keys. Those with errors have the values of the rules.
+    fn project(&self, raw: &RawProject, errors: &mut ConfigErrors) -> ProjectConfig {
         let (file, rules) = (self.file, self.rules);
-        let id = ProjectId {
-            dir: String::new(),
-            workspace: raw
-                .workspace
-                .as_ref()
-                .map_or_else(|| Ok(DEFAULT_WORKSPACE.to_owned()), |text| self.workspace(text))?,
-            name: raw.name.as_ref().map(|text| checks::project_name(text, file)).transpose()?,
-        };
+        let id = ProjectId { dir: String::new(), workspace: String::new(), name: None };
         let mut project = ProjectConfig::from_rules(id, rules);
-        if let Some(text) = &raw.workflow {
-            project.workflow = self.workflow(text)?;
-            project.workflow_name = text.value.clone();
+        let at_first = errors.take(permitted(raw.workflow.as_ref(), "workflow", rules, file));
+        if let Some(text) = raw.workflow.as_ref().filter(|_| at_first.is_some()) {
+            errors.set(&mut project.workflow, Some(self.workflow(text)));
+            project.workflow_name.clone_from(&text.value);
         }
-        self.replace(&mut project.plan_requirements, raw.plan_requirements.as_ref(), "plan_requirement")?;
-        self.replace(&mut project.apply_requirements, raw.apply_requirements.as_ref(), "apply_requirement")?;
-        self.replace(&mut project.import_requirements, raw.import_requirements.as_ref(), "import_requirement")?;
-        project.repo_locks = self.repo_locks(raw)?;
-        if let Some(text) = &raw.apply_scope {
-            project.apply_scope = Some(checks::apply_scope(text, file)?);
-        }
-        if let Some(text) = &raw.on_merge {
-            project.on_merge = checks::on_merge(text, file)?;
-            if project.on_merge == OnMerge::Apply && !project.applies_on_merge() {
-                return Err(checks::on_merge_needs_strict(text, file));
-            }
-        }
-        project.terraform_version =
-            raw.terraform_version.as_ref().map(|text| checks::version(text, "terraform_version", file)).transpose()?;
+        self.check_permissions(raw, errors);
+        self.requirements(&mut project.plan_requirements, raw.plan_requirements.as_ref(), "plan", errors);
+        self.requirements(&mut project.apply_requirements, raw.apply_requirements.as_ref(), "apply", errors);
+        self.requirements(&mut project.import_requirements, raw.import_requirements.as_ref(), "import", errors);
+        self.locks(&mut project, raw, errors);
+        let version = |text: &Option<LocatedText>, key: &str, errors: &mut ConfigErrors| {
+            errors.key(text.as_ref().map(|text| checks::version(text, key, file)))
+        };
+        project.terraform_version = version(&raw.terraform_version, "terraform_version", errors);
         project.terragrunt = raw.terragrunt.unwrap_or(rules.terragrunt);
-        if let Some(text) = &raw.terragrunt_version {
-            project.terragrunt_version = Some(checks::version(text, "terragrunt_version", file)?);
-        }
+        project.terragrunt_version =
+            version(&raw.terragrunt_version, "terragrunt_version", errors).or(project.terragrunt_version);
         project.distribution =
-            raw.terraform_distribution.as_ref().map(|text| checks::distribution(text, file)).transpose()?;
+            errors.key(raw.terraform_distribution.as_ref().map(|text| checks::distribution(text, file)));
         project.execution_order_group = raw.execution_order_group.unwrap_or_default();
         project.depends_on = raw.depends_on.clone().unwrap_or_default();
-        let silence =
-            silenced(raw.silence_pr_comments.as_ref(), file)?.or_else(|| self.root.silence_pr_comments.clone());
-        if let Some(silence) = silence {
+        let silence = raw.silence_pr_comments.as_ref().map(|list| checks::silenced_commands(&list.value, file));
+        if let Some(silence) = errors.key(silence).or_else(|| self.root.silence_pr_comments.clone()) {
             project.silence_pr_comments = silence;
         }
         let delete = raw.delete_source_branch_on_merge.as_ref().map(|on| on.value);
         if let Some(delete) = delete.or(self.root.delete_source_branch_on_merge) {
             project.delete_source_branch_on_merge = delete;
         }
-        if let Some(text) = &raw.plan_max_age {
-            project.plan_max_age = Some(checks::age(text, "plan_max_age", file)?);
-        }
-        if let Some(text) = &raw.reminder_interval {
-            project.reminder_interval = checks::age(text, "reminder_interval", file)?;
-        }
+        let max_age = raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file));
+        project.plan_max_age = errors.key(max_age).or(project.plan_max_age);
+        let interval = raw.reminder_interval.as_ref().map(|text| checks::age(text, "reminder_interval", file));
+        errors.set(&mut project.reminder_interval, interval);
         project.policy_check = raw.policy_check.as_ref().map_or(rules.policy_check, |on| on.value);
         project.custom_policy_check = raw.custom_policy_check.as_ref().map_or(rules.custom_policy_check, |on| on.value);
-        project.allowed = self.allowed(raw)?;
-        if let Some(own) = &raw.approvals {
-            project.approvals = Some(approvals::rules(own, file)?);
-        }
-        if let Some(own) = &raw.freeze {
-            project.freeze = freeze::windows(&own.value, file)?;
-        }
+        project.allowed = self.allowed(raw, errors);
+        let approvals = raw.approvals.as_ref().map(|own| approvals::rules(own, file));
+        project.approvals = errors.key(approvals).or(project.approvals);
+        errors.set(&mut project.freeze, raw.freeze.as_ref().map(|own| freeze::windows(&own.value, file)));
         let autoplan = raw.autoplan.as_ref();
         project.autoplan_enabled = autoplan.and_then(|autoplan| autoplan.enabled).unwrap_or(true);
         project.when_modified = autoplan
             .and_then(|autoplan| autoplan.when_modified.clone())
             .unwrap_or_else(|| DEFAULT_WHEN_MODIFIED.map(str::to_owned).to_vec());
-        Ok(project)
+        project
+    }
+
+    /// Sets the keys that concern locks.
+    fn locks(&self, project: &mut ProjectConfig, raw: &RawProject, errors: &mut ConfigErrors) {
+        let file = self.file;
+        project.repo_locks = errors.take(self.repo_locks(raw)).unwrap_or(checks::UNKNOWN_LOCKS);
+        let scope = raw.apply_scope.as_ref().map(|text| checks::apply_scope(text, file));
+        project.apply_scope = errors.key(scope).or(project.apply_scope);
+        if let Some(text) = &raw.on_merge {
+            errors.set(&mut project.on_merge, Some(checks::on_merge(text, file)));
+            if project.on_merge == OnMerge::Apply && !project.applies_on_merge() {
+                errors.add(checks::on_merge_needs_strict(text, file));
+            }
+        }
     }
 
     /// Returns the people who may use commands on the project, which narrows the server's rules.
-    fn allowed(&self, raw: &RawProject) -> Result<Option<Allowed>, ConfigError> {
-        let list = |own: Option<&Spanned<Vec<LocatedText>>>, key| {
-            own.map(|list| checks::people(&list.value, key, permissions::check_own, self.file)).transpose()
+    fn allowed(&self, raw: &RawProject, errors: &mut ConfigErrors) -> Option<Allowed> {
+        let mut list = |own: Option<&Spanned<Vec<LocatedText>>>, key| {
+            errors.key(own.map(|list| checks::people(&list.value, key, permissions::check_own, self.file)))
         };
-        let users = list(raw.allowed_users.as_ref(), "allowed_users")?;
-        let teams = list(raw.allowed_teams.as_ref(), "allowed_teams")?;
+        let users = list(raw.allowed_users.as_ref(), "allowed_users");
+        let teams = list(raw.allowed_teams.as_ref(), "allowed_teams");
         let is_said = users.is_some() || teams.is_some();
-        Ok(is_said.then(|| Allowed { users: users.unwrap_or_default(), teams: teams.unwrap_or_default() }))
+        is_said.then(|| Allowed { users: users.unwrap_or_default(), teams: teams.unwrap_or_default() })
     }
 
-    fn check_permissions(&self, raw: &RawProject) -> Result<(), ConfigError> {
+    /// Checks that the rules allow the keys, except those whose value is checked together with that.
+    fn check_permissions(&self, raw: &RawProject, errors: &mut ConfigErrors) {
         let (rules, file) = (self.rules, self.file);
-        permitted(raw.workflow.as_ref(), "workflow", rules, file)?;
-        for (key, list) in [
-            ("plan_requirements", &raw.plan_requirements),
-            ("apply_requirements", &raw.apply_requirements),
-            ("import_requirements", &raw.import_requirements),
-        ] {
-            // A wrong value is reported before a missing permission: the message is more useful.
-            if let Some(list) = list {
-                checks::requirements(&list.value, key.trim_end_matches('s'), file)?;
-            }
-            permitted(list.as_ref(), key, rules, file)?;
-        }
-        permitted(raw.delete_source_branch_on_merge.as_ref(), "delete_source_branch_on_merge", rules, file)?;
-        permitted(raw.repo_locking.as_ref(), "repo_locking", rules, file)?;
-        permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
-        permitted(raw.apply_scope.as_ref(), "apply_scope", rules, file)?;
-        permitted(raw.on_merge.as_ref(), "on_merge", rules, file)?;
-        permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
-        permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file)?;
-        permitted(raw.reminder_interval.as_ref(), "reminder_interval", rules, file)?;
-        permitted(raw.approvals.as_ref(), "approvals", rules, file)?;
-        permitted(raw.freeze.as_ref(), "freeze", rules, file)?;
-        permitted(raw.allowed_users.as_ref(), "allowed_users", rules, file)?;
-        permitted(raw.allowed_teams.as_ref(), "allowed_teams", rules, file)?;
-        permitted(raw.policy_check.as_ref(), "policy_check", rules, file)?;
-        permitted(raw.custom_policy_check.as_ref(), "custom_policy_check", rules, file)
+        errors.take(permitted(
+            raw.delete_source_branch_on_merge.as_ref(),
+            "delete_source_branch_on_merge",
+            rules,
+            file,
+        ));
+        errors.take(permitted(raw.repo_locking.as_ref(), "repo_locking", rules, file));
+        errors.take(permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file));
+        errors.take(permitted(raw.apply_scope.as_ref(), "apply_scope", rules, file));
+        errors.take(permitted(raw.on_merge.as_ref(), "on_merge", rules, file));
+        errors.take(permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file));
+        errors.take(permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file));
+        errors.take(permitted(raw.reminder_interval.as_ref(), "reminder_interval", rules, file));
+        errors.take(permitted(raw.approvals.as_ref(), "approvals", rules, file));
+        errors.take(permitted(raw.freeze.as_ref(), "freeze", rules, file));
+        errors.take(permitted(raw.allowed_users.as_ref(), "allowed_users", rules, file));
+        errors.take(permitted(raw.allowed_teams.as_ref(), "allowed_teams", rules, file));
+        errors.take(permitted(raw.policy_check.as_ref(), "policy_check", rules, file));
+        errors.take(permitted(raw.custom_policy_check.as_ref(), "custom_policy_check", rules, file));
     }
 
     fn workspace(&self, text: &LocatedText) -> Result<String, ConfigError> {
@@ -253,8 +258,17 @@ impl ProjectContext<'_> {
         }
         let name = quoted(&text.value);
         let Some(workflow) = self.rules.workflows.get(&text.value) else {
-            let known: Vec<&str> =
-                self.workflows.keys().chain(self.rules.workflows.keys()).map(String::as_str).collect();
+            if self.rules.any_workflow {
+                return Ok(Workflow::default());
+            }
+            // Each wrong project lists them.
+            let known: Vec<String> = self
+                .workflows
+                .keys()
+                .chain(self.rules.workflows.keys())
+                .take(MAX_NAMED)
+                .map(|name| quoted(name))
+                .collect();
             let message = format!("workflow: `{name}` is not defined; there are: {}", known.join(", "));
             return Err(error_at(self.file, text, message));
         };
@@ -267,16 +281,20 @@ impl ProjectContext<'_> {
         Ok(workflow.clone())
     }
 
-    fn replace(
+    /// Sets the requirements of a command. A wrong value is reported instead of a missing permission: the message is more useful.
+    fn requirements(
         &self,
         effective: &mut Vec<Requirement>,
         own: Option<&Spanned<Vec<LocatedText>>>,
-        kind: &str,
-    ) -> Result<(), ConfigError> {
-        if let Some(list) = own {
-            *effective = checks::requirements(&list.value, kind, self.file)?;
+        command: &str,
+        errors: &mut ConfigErrors,
+    ) {
+        let Some(list) = own else { return };
+        let kind = format!("{command}_requirement");
+        if let Some(own) = errors.take(checks::requirements(&list.value, &kind, self.file)) {
+            errors.take(permitted(Some(list), &format!("{kind}s"), self.rules, self.file));
+            *effective = own;
         }
-        Ok(())
     }
 
     /// Returns the effective lock mode. A project's value overrides the file's root, which overrides the server's; the old `repo_locking`
@@ -288,6 +306,7 @@ impl ProjectContext<'_> {
             Some(true) if mode == LockMode::Disabled => mode = LockMode::OnPlan,
             _ => {}
         }
-        Ok(locks(raw.repo_locks.as_ref(), self.file)?.or(self.root.repo_locks).unwrap_or(mode))
+        let own = raw.repo_locks.as_ref().map(|locks| checks::lock_mode(&locks.value, self.file)).transpose()?;
+        Ok(own.or(self.root.repo_locks).unwrap_or(mode))
     }
 }

@@ -23,7 +23,7 @@ fn open() -> RepoRules {
     rules(&format!("repos:\n- id: /.*/\n  allowed_overrides: [{keys}]\n  allow_custom_workflows: true"))
 }
 
-fn read(yaml: &str, rules: &RepoRules) -> Result<RepoConfig, ConfigError> {
+fn read(yaml: &str, rules: &RepoRules) -> Result<RepoConfig, ConfigErrors> {
     let directories = |glob: &str| match glob {
         "envs/*" => vec!["envs/dev".to_owned(), "envs/prod".to_owned()],
         _ => Vec::new(),
@@ -327,8 +327,8 @@ fn the_file_is_looked_for_under_its_names() {
 proptest! {
     #[test]
     fn no_text_panics(text in "(version: 3\n)?(projects:\n)?[-a-z:{}\\[\\]&*!|>'\"# \n\t0-9<]{0,120}") {
-        let _: Result<RepoConfig, ConfigError> = read(&text, &open());
-        let _: Result<GlobalConfig, ConfigError> = GlobalConfig::parse(&text, "repos.yaml");
+        let _: Result<RepoConfig, ConfigErrors> = read(&text, &open());
+        let _: Result<GlobalConfig, ConfigErrors> = GlobalConfig::parse(&text, "repos.yaml");
     }
 }
 
