@@ -29,16 +29,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "Prints the effective configuration of a repository's projects, and where each value comes from\n\n\
-    Usage: tidelock check [--repos-config FILE] [--repo HOST/OWNER/NAME] [--base-branch NAME] [--json] [flags of `tidelock server`] [DIR]\n\n\
+    Usage: tidelock check [--repos-config FILE] [--repo HOST/OWNER/NAME] [--base-branch NAME] [--server] [--json] [flags of `tidelock server`] [DIR]\n\n\
     DIR is a checkout of the repository; by default the current directory. Settings are read as by the server: flags,\n\
-    ATLANTIS_* and TIDELOCK_* variables, the --config file. Nothing is started, and nobody is asked.\n\n  \
+    ATLANTIS_* and TIDELOCK_* variables, the --config file. None is required. Nothing is started, and nobody is asked.\n\n  \
     --repos-config FILE     the server-side configuration, repos.yaml; the same as --repo-config\n  \
     --repo HOST/OWNER/NAME  which repository DIR is; by default the remote `origin` says so\n  \
     --base-branch NAME      the branch that pull requests are for; by default that of the remote, else main\n  \
+    --server                check the settings as those of a server: what it needs has to be set\n  \
     --json                  print JSON\n\n\
     Exit code 1 when something is wrong.\n";
 /// Flags of its own; all others are settings.
-const OWN: [&str; 5] = ["repos-config", "repo", "base-branch", "json", "dir"];
+const OWN: [&str; 6] = ["repos-config", "repo", "base-branch", "server", "json", "dir"];
 /// Maximum number of files that are listed to find the project of each.
 const MOST_FILES: usize = 500_000;
 
@@ -47,13 +48,16 @@ pub(super) fn command(server: clap::Command) -> clap::Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
     };
+    let switch =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).action(clap::ArgAction::SetTrue).help(help);
     server
         .name("check")
         .about("Prints the effective configuration of a repository's projects, and where each value comes from")
         .arg(text("repos-config", "FILE", "The server-side configuration, repos.yaml; the same as --repo-config"))
         .arg(text("repo", "HOST/OWNER/NAME", "Which repository DIR is; by default the remote `origin` says so"))
         .arg(text("base-branch", "NAME", "The branch that pull requests are for"))
-        .arg(Arg::new("json").long("json").action(clap::ArgAction::SetTrue).help("Print JSON"))
+        .arg(switch("server", "Check the settings as those of a server: what it needs has to be set"))
+        .arg(switch("json", "Print JSON"))
         .arg(Arg::new("dir").value_name("DIR").help("A checkout of the repository; by default the current directory"))
 }
 
@@ -63,6 +67,8 @@ struct CheckArguments {
     dir: PathBuf,
     repo: Option<String>,
     base_branch: Option<String>,
+    /// True if the settings are those of a server.
+    server: bool,
 }
 
 /// Runs `tidelock check` with the arguments after its name.
@@ -79,8 +85,12 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let mut flags: Vec<String> = names.filter_map(|name| Some(format!("--{name}={}", text(name)?))).collect();
     flags.extend(text("repos-config").map(|file| format!("--repo-config={file}")));
     let dir = PathBuf::from(text("dir").unwrap_or_else(|| ".".to_owned()));
-    let asked =
-        CheckArguments { dir: dir.canonicalize().unwrap_or(dir), repo: text("repo"), base_branch: text("base-branch") };
+    let asked = CheckArguments {
+        dir: dir.canonicalize().unwrap_or(dir),
+        repo: text("repo"),
+        base_branch: text("base-branch"),
+        server: matches.get_flag("server"),
+    };
     let report = examine(&asked, Settings::draft_of_process(flags.into_iter().map(OsString::from)));
     let printed = say(&if matches.get_flag("json") { report.json() } else { report.text() });
     if report.errors.is_empty() { printed } else { ExitCode::FAILURE }
@@ -88,6 +98,8 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 
 /// Everything that is known of the repository.
 struct CheckedRepository {
+    /// True if the settings are those of a server.
+    is_server: bool,
     settings: Settings,
     rules: RepoRules,
     drift: Option<DriftSchedule>,
@@ -104,16 +116,15 @@ fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) 
     let SettingsDraft { settings, problems, given } = match draft {
         Ok(draft) => draft,
         Err(error) => {
-            report.error(error.to_string());
+            error.to_string().lines().for_each(|line| report.error(line));
             return report;
         }
     };
-    for problem in problems {
-        if problem.is_missing { report.missing.push(problem.text) } else { report.error(problem.text) }
-    }
+    let problems = problems.into_iter().filter(|problem| asked.server || !problem.is_missing);
+    problems.for_each(|problem| report.error(problem.text));
     report.warnings.extend(settings.warnings.iter().cloned());
     let mut origins = Origins::new(given);
-    let global = read_global(&settings, &mut origins, &mut report);
+    let global = read_global(asked, &settings, &mut origins, &mut report);
     let Some((repo, branch)) = repository(asked, &mut report) else { return report };
     if !settings.repo_allowlist.is_empty() && !Allowlist::new(&settings.repo_allowlist).allows(&repo) {
         report.warnings.push(format!("{repo} is not in --repo-allowlist: nothing is done for it"));
@@ -137,8 +148,18 @@ fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) 
     let executable = settings.executable_names.first().cloned().unwrap_or_default();
     let options = schedule_options(&settings, &executable);
     let drift = global.drift_schedule(&repo).cloned();
-    let mut found =
-        CheckedRepository { settings, rules, drift, repo_config, origins, options, tree, projects: Vec::new() };
+    let is_server = asked.server;
+    let mut found = CheckedRepository {
+        is_server,
+        settings,
+        rules,
+        drift,
+        repo_config,
+        origins,
+        options,
+        tree,
+        projects: Vec::new(),
+    };
     found.projects = projects(&found, &mut report);
     project::describe(&found, &mut report);
     report.differences = differences::describe(&found);
@@ -146,7 +167,12 @@ fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) 
 }
 
 /// Reads `repos.yaml`; returns none if it is invalid.
-fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckReport) -> Option<GlobalConfig> {
+fn read_global(
+    asked: &CheckArguments,
+    settings: &Settings,
+    origins: &mut Origins,
+    report: &mut CheckReport,
+) -> Option<GlobalConfig> {
     let Some((file, text)) = &settings.repo_config else { return Some(GlobalConfig::without_file()) };
     report.global_file.clone_from(file);
     match GlobalConfig::parse(text, file) {
@@ -156,13 +182,14 @@ fn read_global(settings: &Settings, origins: &mut Origins, report: &mut CheckRep
                 report.error(format!("{error:#}"));
             }
             // Without hosts, the settings are not those of the server.
-            if let Err(error) =
-                hosts::join(settings, &[]).map_or(Ok(()), |joined| hosts::check_people(&global, &joined))
+            if let Ok(joined) = hosts::join(settings, &[])
+                && let Err(error) = hosts::check_people(&global, &joined)
             {
                 report.errors_in(file, text, &error.into());
             }
-            // The server's own settings may say otherwise.
-            report.warnings.extend(executors::out_of_reach(settings, &global));
+            if asked.server || origins.is_given("bucket") {
+                report.warnings.extend(executors::out_of_reach(settings, &global));
+            }
             origins.read_global(file, text);
             Some(global)
         }

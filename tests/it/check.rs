@@ -351,7 +351,7 @@ fn each_value_comes_with_its_origin_and_what_differs_is_named() {
     let variables = [("ATLANTIS_PARALLEL_PLAN", "true"), ("ATLANTIS_DEFAULT_TF_VERSION", "1.5.7")];
     let (code, text) = check(&["--repos-config", repos.to_str().unwrap(), dir.path().to_str().unwrap()], &variables);
     assert_eq!(code, Some(0), "{text}");
-    let (text, _) = text.split_once("\nNot given here").unwrap();
+    let (text, _) = text.split_once("\nWarnings:").unwrap();
     assert_snapshot!(text.replace(dir.path().to_str().unwrap(), "DIR"), @r##"
     github.com/acme/infra, pull requests for trunk
 
@@ -406,9 +406,6 @@ fn each_value_comes_with_its_origin_and_what_differs_is_named() {
       - repo_locks.mode strict: Atlantis has no such mode, and refuses the file
       - approved: the latest review of each person with write access counts; requested changes block, and the author's own approval does not count
       - undiverged is checked with --checkout-strategy=branch too; Atlantis takes it for met there
-      - comments that begin with atlantis or tidelock are answered; beside an Atlantis that runs, give --executable-name=tidelock
-      - state is kept in --bucket, by default in the folder vault of --data-dir; locks and plans of Atlantis are not read
-      - pages are for a browser on the server's own machine, until a login is set (--web-basic-auth, --iap-audience, --oidc-issuer, --gh-oauth-client-id)
       - a hook or step uses $ATLANTIS_GH_TOKEN: secrets of the server are in no step's environment
     "##);
 }
@@ -432,9 +429,11 @@ fn a_template_of_jobs_is_read_beside_the_file_that_names_it() {
         "executor `plans`: DIR/job.yaml: spec.template.spec.serviceAcountName: a Job of Kubernetes 1.33 has no such field",
     );
     fs::write(dir.path().join("job.yaml"), template).unwrap();
-    let (_, json) = check(&args, &[]);
-    let is_taken = !json.contains("executor `plans`: ");
-    assert!(is_taken && json.contains("kind `kubernetes` needs a bucket of Cloud Storage"), "{json}");
+    let needs_bucket = "kind `kubernetes` needs a bucket of Cloud Storage";
+    let (code, json) = check(&args, &[]);
+    assert!(code == Some(0) && !json.contains(needs_bucket), "{json}");
+    let (_, json) = check(&[&args[..], &["--server"]].concat(), &[]);
+    assert!(!json.contains("executor `plans`: ") && json.contains(needs_bucket), "{json}");
 }
 
 const EXECUTORS: &str = "\
@@ -495,15 +494,22 @@ fn a_project_is_listed_with_its_executors_and_the_rule_that_names_them() {
 }
 
 #[test]
-fn settings_are_read_as_by_the_server_and_what_is_missing_is_no_error() {
+fn settings_are_read_as_by_the_server_and_are_required_of_a_server_alone() {
     let dir = story();
     fs::write(dir.path().join("atlantis.yaml"), "version: 3\nprojects:\n- dir: net\n").unwrap();
     let place = dir.path().to_str().unwrap();
     let (code, text) = check(&[place], &[]);
-    assert!(
-        code == Some(0) && text.contains("Not given here, and needed to start a server:\n  - --gh-token"),
-        "{text}"
-    );
+    assert!(code == Some(0) && !text.contains("--") && text.contains(" 0 warnings, 0 errors"), "{text}");
+    let (code, text) = check(&["--server", place], &[]);
+    assert!(code == Some(1) && text.contains("Errors:\n  - --gh-token"), "{text}");
+    let server = [
+        ("ATLANTIS_GH_USER", "bot"),
+        ("ATLANTIS_GH_TOKEN", "x"),
+        ("ATLANTIS_GH_WEBHOOK_SECRET", "0123456789abcdef0123456789abcdef"),
+        ("ATLANTIS_REPO_ALLOWLIST", "github.com/acme/*"),
+    ];
+    let (code, text) = check(&["--server", place], &server);
+    assert!(code == Some(0) && text.contains("  - state is kept in --bucket"), "{text}");
     let (code, text) =
         check(&["--port=x", place], &[("ATLANTIS_BITBUCKET_TOKEN", "hunter2-of-bitbucket"), ("ATLANTIS_GH_TOKN", "x")]);
     assert_eq!(code, Some(1), "{text}");

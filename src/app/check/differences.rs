@@ -93,16 +93,17 @@ fn required(project: &ProjectConfig) -> impl Iterator<Item = Requirement> {
 fn of_settings(found: &CheckedRepository) -> Vec<String> {
     let (settings, origins, config) = (&found.settings, &found.origins, found.repo_config.as_ref());
     let mut told = Vec::new();
-    if settings.executable_names.len() > 1 {
+    if found.is_server && settings.executable_names.len() > 1 {
         told.push(format!(
             "comments that begin with {} are answered; beside an Atlantis that runs, give --executable-name=tidelock",
             settings.executable_names.join(" or ")
         ));
     }
-    if !origins.is_given("bucket") {
+    if found.is_server && !origins.is_given("bucket") {
         told.push("state is kept in --bucket, by default in the folder vault of --data-dir; locks and plans of Atlantis are not read".to_owned());
     }
-    if settings.web_basic_auth.is_none()
+    if found.is_server
+        && settings.web_basic_auth.is_none()
         && settings.sign_in.is_none()
         && settings.access.iap_audience.is_empty()
         && !settings.allow_unauthenticated_pages

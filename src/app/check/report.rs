@@ -22,8 +22,6 @@ pub(super) struct CheckReport {
     pub(super) projects: Vec<ProjectReport>,
     /// Differences from Atlantis that concern this repository.
     pub(super) differences: Vec<String>,
-    /// Required settings that are not set here.
-    pub(super) missing: Vec<String>,
     pub(super) warnings: Vec<String>,
     pub(super) errors: Vec<ReportedError>,
 }
@@ -122,7 +120,6 @@ impl CheckReport {
             values(to, of_project)?;
         }
         list(to, "Otherwise than in Atlantis, of what is used here", &self.differences)?;
-        list(to, "Not given here, and needed to start a server", &self.missing)?;
         list(to, "Warnings", &self.warnings)?;
         list(to, "Errors", &self.errors.iter().map(ReportedError::line).collect::<Vec<_>>())?;
         let (projects, warnings, errors) = (self.projects.len(), self.warnings.len(), self.errors.len());
