@@ -2,6 +2,7 @@
 //! Atlantis. It reads with the server's own code, starts nothing, and makes no network request.
 
 mod differences;
+mod formats;
 mod origins;
 mod project;
 mod report;
@@ -22,24 +23,27 @@ use crate::inputs::Tree;
 use crate::schedule::{self, Facts, NoSchedule, ScheduleOptions};
 use crate::settings::{self, Settings, SettingsDraft, SettingsError};
 use clap::Arg;
+use formats::{FORMATS, ReportRoots};
 use origins::Origins;
 use report::CheckReport;
+use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "Prints the effective configuration of a repository's projects, and where each value comes from\n\n\
-    Usage: tidelock check [--repos-config FILE] [--repo HOST/OWNER/NAME] [--base-branch NAME] [--server] [--json] [flags of `tidelock server`] [DIR]\n\n\
+    Usage: tidelock check [--repos-config FILE] [--repo HOST/OWNER/NAME] [--base-branch NAME] [--server] [--format FORMAT] [flags of `tidelock server`] [DIR]\n\n\
     DIR is a checkout of the repository; by default the current directory. Settings are read as by the server: flags,\n\
     ATLANTIS_* and TIDELOCK_* variables, the --config file. None is required. Nothing is started, and nobody is asked.\n\n  \
     --repos-config FILE     the server-side configuration, repos.yaml; the same as --repo-config\n  \
     --repo HOST/OWNER/NAME  which repository DIR is; by default the remote `origin` says so\n  \
     --base-branch NAME      the branch that pull requests are for; by default that of the remote, else main\n  \
     --server                check the settings as those of a server: what it needs has to be set\n  \
-    --json                  print JSON\n\n\
+    --format FORMAT         text; json; github, for annotations of GitHub Actions; sarif, for code scanning\n  \
+    --json                  the same as --format json\n\n\
     Exit code 1 when something is wrong.\n";
 /// Flags of its own; all others are settings.
-const OWN: [&str; 6] = ["repos-config", "repo", "base-branch", "server", "json", "dir"];
+const OWN: [&str; 7] = ["repos-config", "repo", "base-branch", "server", "format", "json", "dir"];
 /// Maximum number of files that are listed to find the project of each.
 const MOST_FILES: usize = 500_000;
 
@@ -57,7 +61,8 @@ pub(super) fn command(server: clap::Command) -> clap::Command {
         .arg(text("repo", "HOST/OWNER/NAME", "Which repository DIR is; by default the remote `origin` says so"))
         .arg(text("base-branch", "NAME", "The branch that pull requests are for"))
         .arg(switch("server", "Check the settings as those of a server: what it needs has to be set"))
-        .arg(switch("json", "Print JSON"))
+        .arg(text("format", "FORMAT", "Format of the report; the default is text").value_parser(FORMATS))
+        .arg(switch("json", "The same as --format json").conflicts_with("format"))
         .arg(Arg::new("dir").value_name("DIR").help("A checkout of the repository; by default the current directory"))
 }
 
@@ -92,7 +97,9 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         server: matches.get_flag("server"),
     };
     let report = examine(&asked, Settings::draft_of_process(flags.into_iter().map(OsString::from)));
-    let printed = say(&if matches.get_flag("json") { report.json() } else { report.text() });
+    let format = if matches.get_flag("json") { "json".to_owned() } else { text("format").unwrap_or_default() };
+    let working = env::current_dir().and_then(|dir| dir.canonicalize()).unwrap_or_default();
+    let printed = say(&formats::print(&report, &format, &ReportRoots { checkout: asked.dir, working }));
     if report.errors.is_empty() { printed } else { ExitCode::FAILURE }
 }
 
@@ -195,10 +202,11 @@ fn read_global(
         }
         Err(errors) => {
             report.errors_in(file, text, &errors);
-            report.warnings.push(format!(
-                "{file} has errors, so the repository's own file is checked without its rules: keys may not be allowed, and \
-                 workflows may be missing"
-            ));
+            report.warnings.push(
+                "the server-side configuration has errors, so the repository's own file is checked without its rules: they may not \
+                 allow its keys, and they may lack its workflows"
+                    .to_owned(),
+            );
             None
         }
     }

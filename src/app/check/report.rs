@@ -1,11 +1,11 @@
-//! Findings of `tidelock check`, as text and as JSON.
+//! Findings of `tidelock check`, and the report as text.
 
 use crate::config::ConfigErrors;
 use crate::config::places::{FilePlace, key_at};
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt::Display;
 
-/// The whole report. Text from files is printed verbatim, without control characters.
+/// The whole report.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct CheckReport {
     /// `host/owner/name`.
@@ -94,42 +94,91 @@ impl CheckReport {
 
     /// Returns the report as text.
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut text);
-        text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
-    }
-
-    fn write(&self, to: &mut String) -> std::fmt::Result {
+        let mut to = Lines::default();
         if !self.repository.is_empty() {
-            writeln!(to, "{}, pull requests for {}\n", self.repository, self.base_branch)?;
+            to.line(format_args!("{}, pull requests for {}", self.repository, self.base_branch));
+            to.blank();
             match self.global_file.as_str() {
-                "" => writeln!(to, "  server-side configuration: none")?,
+                "" => to.line("  server-side configuration: none"),
                 file if self.entries.is_empty() => {
-                    writeln!(to, "  server-side configuration: {file}, no entry is for it")?
+                    to.line(format_args!("  server-side configuration: {file}, no entry is for it"));
                 }
-                file => writeln!(to, "  server-side configuration: {file}, entries {}", self.entries.join(", "))?,
+                file => {
+                    to.line(format_args!("  server-side configuration: {file}, entries {}", self.entries.join(", ")))
+                }
             }
-            writeln!(to, "  repo config: {}", if self.repo_file.is_empty() { "none" } else { &self.repo_file })?;
+            let repo_file = if self.repo_file.is_empty() { "none" } else { &self.repo_file };
+            to.line(format_args!("  repo config: {repo_file}"));
         }
-        values(to, &self.rules)?;
+        to.values(&self.rules);
         for project in &self.projects {
-            let ProjectReport { label, dir, workspace, listed, values: of_project } = project;
+            let ProjectReport { label, dir, workspace, listed, values } = project;
             let listed = listed.as_deref().unwrap_or("discovered: no file lists it");
-            writeln!(to, "\nProject `{label}`: directory {dir}, workspace {workspace}; {listed}")?;
-            values(to, of_project)?;
+            to.blank();
+            to.line(format_args!("Project `{label}`: directory {dir}, workspace {workspace}; {listed}"));
+            to.values(values);
         }
-        list(to, "Otherwise than in Atlantis, of what is used here", &self.differences)?;
-        list(to, "Warnings", &self.warnings)?;
-        list(to, "Errors", &self.errors.iter().map(ReportedError::line).collect::<Vec<_>>())?;
-        let (projects, warnings, errors) = (self.projects.len(), self.warnings.len(), self.errors.len());
-        writeln!(to, "\n{projects} projects, {warnings} warnings, {errors} errors")
+        to.list("Otherwise than in Atlantis, of what is used here", &self.differences);
+        to.list("Warnings", &self.warnings);
+        to.list("Errors", &self.errors.iter().map(ReportedError::line).collect::<Vec<_>>());
+        to.blank();
+        to.line(self.summary());
+        to.0
     }
 
-    /// Returns the report as one JSON object.
-    pub(super) fn json(&self) -> String {
-        format!("{:#}\n", serde_json::json!(self))
+    /// Returns the numbers of projects, warnings and errors.
+    pub(super) fn summary(&self) -> String {
+        let (projects, warnings, errors) = (self.projects.len(), self.warnings.len(), self.errors.len());
+        format!("{projects} projects, {warnings} warnings, {errors} errors")
     }
+}
+
+/// Lines of the report as text.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, line: impl Display) {
+        self.0.push_str(&on_one_line(&line.to_string()));
+        self.blank();
+    }
+
+    fn blank(&mut self) {
+        self.0.push('\n');
+    }
+
+    fn values(&mut self, values: &[EffectiveValue]) {
+        for EffectiveValue { key, value, from, note } in values {
+            self.line(format_args!("  {key:<28} {value}   [{from}]"));
+            if !note.is_empty() {
+                self.line(format_args!("  {:<28} {note}", ""));
+            }
+        }
+    }
+
+    fn list(&mut self, title: &str, lines: &[String]) {
+        if lines.is_empty() {
+            return;
+        }
+        self.blank();
+        self.line(format_args!("{title}:"));
+        for line in lines {
+            self.line(format_args!("  - {line}"));
+        }
+    }
+}
+
+/// Returns text on one line that holds no command of a CI system: `##[` of GitHub Actions and `##vso[` of Azure Pipelines count anywhere in
+/// a line.
+pub(super) fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char == '#' && line.ends_with('#') {
+            line.push(' ');
+        }
+        line.push(if char.is_control() { ' ' } else { char });
+    }
+    line
 }
 
 impl ReportedError {
@@ -139,35 +188,19 @@ impl ReportedError {
             (file, Some(line), Some(column)) => format!("{file}:{line}:{column}: "),
             (file, ..) => format!("{file}: "),
         };
+        format!("{place}{}", self.with_key())
+    }
+
+    /// Returns the text and the key.
+    pub(super) fn with_key(&self) -> String {
         let key = self.key.as_ref().map_or(String::new(), |key| format!(" (key {key})"));
-        format!("{place}{}{key}", self.text)
+        format!("{}{key}", self.text)
     }
 }
 
 /// Splits a message about a file into the line and column at its beginning and the rest.
-fn located<'m>(file: &str, message: &'m str) -> Option<(FilePlace, &'m str)> {
+pub(super) fn located<'m>(file: &str, message: &'m str) -> Option<(FilePlace, &'m str)> {
     let (line, rest) = message.strip_prefix(file)?.strip_prefix(':')?.split_once(':')?;
     let (column, rest) = rest.split_once(": ")?;
     Some((FilePlace { line: line.parse().ok()?, column: column.parse().ok()? }, rest))
-}
-
-fn values(to: &mut String, values: &[EffectiveValue]) -> std::fmt::Result {
-    for EffectiveValue { key, value, from, note } in values {
-        writeln!(to, "  {key:<28} {value}   [{from}]")?;
-        if !note.is_empty() {
-            writeln!(to, "  {:<28} {note}", "")?;
-        }
-    }
-    Ok(())
-}
-
-fn list(to: &mut String, title: &str, lines: &[String]) -> std::fmt::Result {
-    if lines.is_empty() {
-        return Ok(());
-    }
-    writeln!(to, "\n{title}:")?;
-    for line in lines {
-        writeln!(to, "  - {}", line.replace('\n', "\n    "))?;
-    }
-    Ok(())
 }
