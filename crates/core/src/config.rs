@@ -2,6 +2,7 @@
 
 pub mod approvals;
 pub mod approvers;
+mod blanked;
 mod checks;
 pub mod codeowners;
 pub mod drift;

@@ -241,7 +241,7 @@ impl GlobalConfig {
     ///
     /// # Errors
     ///
-    /// All errors of the file, or the first that its YAML has.
+    /// All errors of the file, or those of its YAML alone.
     pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigErrors> {
         parse::global(text, origin)
     }

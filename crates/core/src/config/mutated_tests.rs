@@ -103,19 +103,27 @@ fn rules() -> RepoRules {
     GlobalConfig::parse(&all, "repos.yaml").unwrap().rules(&repo, "main")
 }
 
-fn repo_error(text: &str) -> Option<String> {
+fn repo_errors(text: &str) -> Vec<String> {
     thread_local! { static RULES: RepoRules = rules(); }
     let directories = |_: &str| vec!["envs/dev".to_owned(), "envs/prod".to_owned()];
-    RULES.with(|rules| repo::parse(text, "f", rules, "main", &directories).err().map(|error| error.to_string()))
+    RULES.with(|rules| texts(repo::parse(text, "f", rules, "main", &directories)))
 }
 
-fn global_error(text: &str) -> Option<String> {
-    GlobalConfig::parse(text, "f").err().map(|error| error.to_string())
+fn global_errors(text: &str) -> Vec<String> {
+    texts(GlobalConfig::parse(text, "f"))
+}
+
+fn texts<T>(parsed: Result<T, ConfigErrors>) -> Vec<String> {
+    let errors = parsed.err().unwrap_or_default();
+    errors.iter().map(|error| error.0.clone()).collect()
+}
+
+fn check(errors: Vec<String>, text: &str) -> Result<(), TestCaseError> {
+    errors.iter().try_for_each(|error| check_one(error, text))
 }
 
 /// Checks that an error is `f:LINE:COLUMN: words`, at a position in the file, and short enough for a comment.
-fn check(error: Option<String>, text: &str) -> Result<(), TestCaseError> {
-    let Some(error) = error else { return Ok(()) };
+fn check_one(error: &str, text: &str) -> Result<(), TestCaseError> {
     prop_assert!(error.chars().count() < 1500 && !error.contains(char::is_control), "{error:?}");
     let mut parts = error.splitn(4, ':');
     let (file, line, column) = (parts.next(), parts.next(), parts.next());
@@ -149,7 +157,7 @@ fn globals() -> Vec<String> {
 
 #[test]
 fn the_examples_that_are_changed_are_right() {
-    assert_eq!((repo_error(REPO), global_error(GLOBAL)), (None, None));
+    assert_eq!((repo_errors(REPO), global_errors(GLOBAL)), (Vec::new(), Vec::new()));
 }
 
 proptest! {
@@ -157,18 +165,18 @@ proptest! {
 
     #[test]
     fn a_mutated_repo_config_is_right_or_its_error_has_a_place(text in mutated(repos())) {
-        check(repo_error(&text), &text)?;
+        check(repo_errors(&text), &text)?;
     }
 
     #[test]
     fn a_mutated_global_config_is_right_or_its_error_has_a_place(text in mutated(globals())) {
-        check(global_error(&text), &text)?;
+        check(global_errors(&text), &text)?;
     }
 
     /// The same as JSON, which `--repo-config-json` is.
     #[test]
     fn a_mutated_global_config_in_json_is_right_or_its_error_has_a_place(text in mutated(vec![json()])) {
-        check(global_error(&text), &text)?;
+        check(global_errors(&text), &text)?;
     }
 
     #[test]
@@ -264,8 +272,8 @@ fn bombs_are_refused_with_a_place() {
         "!!set version: 3\nversion: 3\n".to_owned(),
         "{\"workflows\": {\"own\": {\"plan\": {\"steps\": [{\"]\u{85}]\": 1}]}}}}".to_owned(),
     ] {
-        for error in [repo_error(&bomb), global_error(&bomb)] {
-            check(error, &bomb).unwrap_or_else(|error| panic!("{}: {error}", &bomb[..bomb.len().min(80)]));
+        for errors in [repo_errors(&bomb), global_errors(&bomb)] {
+            check(errors, &bomb).unwrap_or_else(|error| panic!("{}: {error}", &bomb[..bomb.len().min(80)]));
         }
     }
 }

@@ -72,6 +72,16 @@ impl Places {
         exact.or_else(before).map(|key| key.path.as_str())
     }
 
+    /// Returns the place of the innermost key or item at or before a position, that of the next one which is not a part of it, and true if
+    /// it is an item.
+    pub(super) fn extent(&self, place: FilePlace) -> Option<(FilePlace, Option<FilePlace>, bool)> {
+        let KeyPlace { path, place: start, .. } =
+            self.0.iter().filter(|key| key.place <= place).max_by_key(|key| key.place)?;
+        let is_part = |key: &KeyPlace| key.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']));
+        let next = self.0.iter().filter(|key| key.place > *start && !is_part(key)).map(|key| key.place).min();
+        Some((*start, next, path.ends_with(']')))
+    }
+
     /// Returns all paths of keys that have a value, with their positions.
     pub fn iter(&self) -> impl Iterator<Item = (&str, FilePlace)> {
         self.0.iter().filter(|key| key.is_said).map(|key| (key.path.as_str(), key.place))

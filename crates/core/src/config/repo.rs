@@ -4,13 +4,14 @@ mod project;
 #[cfg(test)]
 mod tests;
 
+use super::blanked::decode_all;
 use super::checks;
 use super::errors::all;
 use super::global::{Autodiscover, RepoRules};
 use super::raw::{LocatedText, RawRepoConfig};
 use super::workflow::Workflow;
 use super::workflow::raw::RawWorkflows;
-use super::yaml::{decode, error_at, quoted};
+use super::yaml::{error_at, quoted};
 use super::{ConfigError, ConfigErrors, LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use serde_saphyr::Spanned;
@@ -78,7 +79,7 @@ pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<S
 ///
 /// # Errors
 ///
-/// All errors of the file, or the first that its YAML has.
+/// All errors of the file, or those of its YAML alone.
 pub fn parse(
     text: &str,
     file: &str,
@@ -86,7 +87,7 @@ pub fn parse(
     base_branch: &str,
     directories: &dyn NamedDirectories,
 ) -> Result<RepoConfig, ConfigErrors> {
-    let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
+    let raw: RawRepoConfig = decode_all(text, file)?.unwrap_or_default();
     let mut errors = ConfigErrors::default();
     let version = errors.take(version(raw.version.as_ref(), file)).unwrap_or(Version::Three);
     let root = root(&raw, rules, file, &mut errors);

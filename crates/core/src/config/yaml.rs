@@ -3,6 +3,7 @@
 //! The fields of a type are the schema: text fields accept unquoted numbers, dates and booleans unchanged.
 
 use super::ConfigError;
+use super::places::FilePlace;
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Error, Location, Spanned};
 
@@ -19,11 +20,26 @@ const MAX_QUOTED: usize = 80;
 /// Longest message, in characters: a list of all keys fits.
 const MAX_MESSAGE: usize = 1_200;
 
+/// An error of a document.
+pub(super) struct DecodeError {
+    pub(super) error: ConfigError,
+    /// Its place, as far as the parser knows it.
+    pub(super) place: Option<FilePlace>,
+    /// True if the YAML is valid, and a key or type is wrong.
+    pub(super) is_of_schema: bool,
+}
+
 /// Parses one document; `None` for an empty one.
 pub fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, ConfigError> {
+    decode_located(text, file).map_err(|error| error.error)
+}
+
+/// Parses one document; `None` for an empty one. The error has its place.
+pub(super) fn decode_located<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, DecodeError> {
     if text.len() > MAX_CONFIG_BYTES {
         let size = text.len();
-        return Err(ConfigError(format!("{file}: too large: {size} bytes, at most {MAX_CONFIG_BYTES} are read")));
+        let error = ConfigError(format!("{file}: too large: {size} bytes, at most {MAX_CONFIG_BYTES} are read"));
+        return Err(DecodeError { error, place: None, is_of_schema: false });
     }
     let options = serde_saphyr::options! {
         with_snippet: false,
@@ -40,7 +56,21 @@ pub fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, 
             max_replay_stack_depth: MAX_DEPTH,
         },
     };
-    serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
+    serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| located(&error, text, file))
+}
+
+fn located(error: &Error, text: &str, file: &str) -> DecodeError {
+    let cause = error.without_snippet();
+    let place = cause.location().map(|at| FilePlace { line: at.line(), column: at.column() });
+    let is_of_schema = matches!(
+        cause,
+        Error::SerdeUnknownField { .. }
+            | Error::SerdeInvalidType { .. }
+            | Error::InvalidScalar { .. }
+            | Error::NullIntoString { .. }
+            | Error::Unexpected { .. }
+    );
+    DecodeError { error: worded(error, text, file), place, is_of_schema }
 }
 
 /// Creates an error at a position of the file.
