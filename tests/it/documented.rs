@@ -1,4 +1,4 @@
-//! The configuration files of the documentation, as `tidelock check` reads them.
+//! The configuration files of the documentation, as `tidelock check` reads them, and the list of its pages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,17 @@ impl Block {
     fn begins_with(&self, text: &str) -> bool {
         self.text.starts_with(text)
     }
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+}
+
+fn pages() -> Vec<PathBuf> {
+    let pages = fs::read_dir(docs()).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
+    pages.sort();
+    pages
 }
 
 fn blocks(page: &Path) -> Vec<Block> {
@@ -74,15 +85,21 @@ fn refused(block: &Block, job: &str) -> Option<String> {
 
 #[test]
 fn the_configuration_files_of_the_documentation_are_valid() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
-    pages.sort();
-    let all: Vec<Block> = pages.iter().flat_map(|page| blocks(page)).collect();
+    let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
     let job = &all.iter().find(|block| block.begins_with(JOB)).unwrap().text;
     let is_ours = |block: &&Block| !OTHER_FILES.iter().chain([&JOB]).any(|text| block.begins_with(text));
     let ours: Vec<&Block> = all.iter().filter(is_ours).collect();
     assert!(ours.len() > 20, "only {} blocks were found", ours.len());
     let refused: Vec<String> = ours.iter().filter_map(|block| refused(block, job)).collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+#[test]
+fn the_manual_lists_each_page_once() {
+    let manual = fs::read_to_string(docs().join("README.md")).unwrap();
+    let names = pages().into_iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+    let counted =
+        names.filter(|name| name != "README.md").map(|name| (manual.matches(&format!("]({name})")).count(), name));
+    let wrong: Vec<(usize, String)> = counted.filter(|(count, _)| *count != 1).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
