@@ -39,7 +39,7 @@ const USAGE: &str = "Prints the effective configuration of a repository's projec
     --repo HOST/OWNER/NAME  which repository DIR is; by default the remote `origin` says so\n  \
     --base-branch NAME      the branch that pull requests are for; by default that of the remote, else main\n  \
     --server                check the settings as those of a server: what it needs has to be set\n  \
-    --format FORMAT         text; json; github, for annotations of GitHub Actions; sarif, for code scanning\n  \
+    --format FORMAT         one of {formats}; see docs/check.md\n  \
     --json                  the same as --format json\n\n\
     Exit code 1 when something is wrong.\n";
 /// Flags of its own; all others are settings.
@@ -79,7 +79,7 @@ struct CheckArguments {
 /// Runs `tidelock check` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
-        return say(USAGE);
+        return say(&USAGE.replace("{formats}", &FORMATS.join(", ")));
     }
     let matches = match command(settings::command_line()).try_get_matches_from(args) {
         Ok(matches) => matches,

@@ -350,9 +350,11 @@ fn files_say_what_they_are_for_and_stay_short() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Files that may name a VCS host. The sandbox's forge imitates one, settings name each host's flags, and a test double has an example.
+/// Files that may name a VCS host. The sandbox's forge imitates one, settings name each host's flags, a test double has an example, and a
+/// format of `check` is that of GitHub Actions, wherever the repository is.
 const MAY_NAME_HOSTS: &[&str] = &[
     "crates/hosts/",
+    "src/app/check/formats.rs",
     "src/app/hosts.rs",
     "src/app/hosts/",
     "src/settings.rs",

@@ -26,7 +26,7 @@ pub(super) struct ReportRoots {
 }
 
 /// An error or a warning, and its place.
-struct Finding<'a> {
+struct CheckFinding<'a> {
     level: &'static str,
     rule: &'static str,
     /// Empty if it concerns no file.
@@ -52,7 +52,7 @@ fn quiet_json(value: &Value) -> String {
 
 /// Returns one workflow command for each finding, and a summary.
 fn github(report: &CheckReport, roots: &ReportRoots) -> String {
-    let command = |finding: Finding<'_>| {
+    let command = |finding: CheckFinding<'_>| {
         let title = format!("title={}", property(&format!("tidelock check: {}", finding.rule)));
         let file = (!finding.file.is_empty()).then(|| format!("file={}", property(&roots.shown(report, finding.file))));
         let place = finding.place.map(|(line, column)| format!("line={line},col={column}"));
@@ -89,7 +89,7 @@ fn sarif(report: &CheckReport, roots: &ReportRoots) -> Value {
     })
 }
 
-fn result(finding: &Finding<'_>, report: &CheckReport, roots: &ReportRoots) -> Value {
+fn result(finding: &CheckFinding<'_>, report: &CheckReport, roots: &ReportRoots) -> Value {
     // GitHub takes no result without a place.
     let named = [finding.file, report.repo_file.as_str(), report.global_file.as_str()];
     let file = named.into_iter().find(|file| !file.is_empty()).unwrap_or(crate::config::repo::DEFAULT_FILES[0]);
@@ -119,21 +119,21 @@ fn uri(path: &str) -> String {
     path.bytes().map(encode).fold(scheme.to_owned(), |uri, part| uri + &part)
 }
 
-fn findings(report: &CheckReport) -> impl Iterator<Item = Finding<'_>> {
+fn findings(report: &CheckReport) -> impl Iterator<Item = CheckFinding<'_>> {
     report.errors.iter().map(|error| of_error(report, error)).chain(report.warnings.iter().map(|text| {
         let (file, place) = place_of_warning(report, text).map_or(("", None), |(file, place)| (file, Some(place)));
-        Finding { level: "warning", rule: WARNING, file, place, text: Cow::Borrowed(text) }
+        CheckFinding { level: "warning", rule: WARNING, file, place, text: Cow::Borrowed(text) }
     }))
 }
 
-fn of_error<'a>(report: &CheckReport, error: &'a ReportedError) -> Finding<'a> {
+fn of_error<'a>(report: &CheckReport, error: &'a ReportedError) -> CheckFinding<'a> {
     let rule = match error.file.as_str() {
         "" => "settings",
         file if file == report.repo_file => "repo-config",
         _ => "server-config",
     };
     let text = Cow::Owned(error.with_key());
-    Finding { level: "error", rule, file: &error.file, place: error.line.zip(error.column), text }
+    CheckFinding { level: "error", rule, file: &error.file, place: error.line.zip(error.column), text }
 }
 
 /// Returns the place that a warning begins with: `FILE:LINE:COLUMN: ` or `FILE line LINE`.

@@ -94,7 +94,7 @@ impl CheckReport {
 
     /// Returns the report as text.
     pub(super) fn text(&self) -> String {
-        let mut to = Lines::default();
+        let mut to = ReportLines::default();
         if !self.repository.is_empty() {
             to.line(format_args!("{}, pull requests for {}", self.repository, self.base_branch));
             to.blank();
@@ -135,9 +135,9 @@ impl CheckReport {
 
 /// Lines of the report as text.
 #[derive(Default)]
-struct Lines(String);
+struct ReportLines(String);
 
-impl Lines {
+impl ReportLines {
     fn line(&mut self, line: impl Display) {
         self.0.push_str(&on_one_line(&line.to_string()));
         self.blank();
