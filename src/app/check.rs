@@ -32,7 +32,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "Prints the effective configuration of a repository's projects, and where each value comes from\n\n\
-    Usage: tidelock check [--repos-config FILE] [--repo HOST/OWNER/NAME] [--base-branch NAME] [--server] [--format FORMAT] [flags of `tidelock server`] [DIR]\n\n\
+    Usage: tidelock check [--repos-config FILE] [--repo HOST/OWNER/NAME] [--base-branch NAME] [--server] [--format FORMAT] \
+    [flags of `tidelock server`] [DIR]\n\n\
     DIR is a checkout of the repository; by default the current directory. Settings are read as by the server: flags,\n\
     ATLANTIS_* and TIDELOCK_* variables, the --config file. None is required. Nothing is started, and nobody is asked.\n\n  \
     --repos-config FILE     the server-side configuration, repos.yaml; the same as --repo-config\n  \
