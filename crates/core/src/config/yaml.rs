@@ -2,6 +2,9 @@
 //!
 //! The fields of a type are the schema: text fields accept unquoted numbers, dates and booleans unchanged.
 
+mod erased;
+mod type_error;
+
 use super::ConfigError;
 use super::places::FilePlace;
 use serde::de::DeserializeOwned;
@@ -56,7 +59,7 @@ pub(super) fn decode_located<T: DeserializeOwned>(text: &str, file: &str) -> Res
             max_replay_stack_depth: MAX_DEPTH,
         },
     };
-    serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| located(&error, text, file))
+    erased::from_str::<Option<T>>(text, options).map_err(|error| located(&error, text, file))
 }
 
 fn located(error: &Error, text: &str, file: &str) -> DecodeError {
