@@ -10,11 +10,11 @@ mod repository;
 
 use super::{executors, hosts, not_taken, say};
 use crate::checkout::disk::DiskTree;
-use crate::config::ProjectConfig;
 use crate::config::drift::DriftSchedule;
 use crate::config::global::{GlobalConfig, RepoRules};
 use crate::config::paths::join;
 use crate::config::repo::{self, RepoConfig};
+use crate::config::{ConfigErrors, ProjectConfig};
 use crate::dispatch::Allowlist;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, RepoId};
@@ -202,7 +202,7 @@ fn read_global(
             Some(global)
         }
         Err(errors) => {
-            report.errors_in(file, text, &errors);
+            report.errors_in(file, text, &all_errors(GlobalConfig::schema_errors(text, file), errors));
             report.warnings.push(
                 "the server-side configuration has errors, so the repository's own file is checked without its rules: they may not \
                  allow its keys, and they may lack its workflows"
@@ -247,10 +247,15 @@ fn read_repo(
             Some(config)
         }
         Err(errors) => {
-            report.errors_in(&file, &text, &errors);
+            report.errors_in(&file, &text, &all_errors(repo::schema_errors(&text, &file), errors));
             None
         }
     }
+}
+
+/// Returns all errors of a file's keys and types if there are any, since a parser tells the first one only.
+fn all_errors(of_schema: ConfigErrors, of_parser: ConfigErrors) -> ConfigErrors {
+    if of_schema.is_empty() { of_parser } else { of_schema }
 }
 
 /// Returns the projects of the repository's file, then those that a plan of every file discovers.

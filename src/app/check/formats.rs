@@ -45,9 +45,18 @@ pub(super) fn print(report: &CheckReport, format: &str, roots: &ReportRoots) -> 
     }
 }
 
-/// Returns JSON in which no value begins a command of a CI system: Azure Pipelines obeys `##vso[` anywhere in a line.
+/// Returns JSON in which no value begins a command of a CI system, or has a control character: Azure Pipelines obeys `##vso[` anywhere in a
+/// line, and terminals those beyond ASCII, too.
 fn quiet_json(value: &Value) -> String {
-    format!("{value:#}\n").replace("##", "#\\u0023")
+    let mut quiet = String::new();
+    for char in format!("{value:#}\n").replace("##", "#\\u0023").chars() {
+        match char {
+            '\n' => quiet.push(char),
+            char if char.is_control() => quiet.push_str(&format!("\\u{:04x}", u32::from(char))),
+            char => quiet.push(char),
+        }
+    }
+    quiet
 }
 
 /// Returns one workflow command for each finding, and a summary.

@@ -1,7 +1,7 @@
 //! Findings of `tidelock check`, and the report as text.
 
-use crate::config::ConfigErrors;
 use crate::config::places::{FilePlace, key_at};
+use crate::config::{ConfigErrors, quoted};
 use serde::Serialize;
 use std::fmt::Display;
 
@@ -82,7 +82,7 @@ impl CheckReport {
                 file: file.to_owned(),
                 line: Some(place.line),
                 column: Some(place.column),
-                key: missing.or_else(|| key_at(text, place)),
+                key: missing.or_else(|| key_at(text, place)).map(|key| quoted(&key)),
                 text: message.to_owned(),
             });
         }

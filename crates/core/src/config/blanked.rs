@@ -8,21 +8,14 @@ use serde::de::DeserializeOwned;
 /// Largest file that is parsed again, in bytes: each error takes two more passes.
 const MAX_BYTES: usize = 128 * 1024;
 
-/// Parses one document like [`super::yaml_document`].
-///
-/// # Errors
-///
-/// The first error, and those of other keys and types as far as they do not depend on it.
-pub(super) fn decode_all<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, ConfigErrors> {
+/// Returns the first error of a document's YAML, keys and types, and those of other keys and types as far as they do not depend on it.
+pub(super) fn schema_errors_of<T: DeserializeOwned>(text: &str, file: &str) -> ConfigErrors {
     let mut errors = ConfigErrors::default();
     let mut blanked: Option<String> = None;
     let mut last = None;
     while !errors.is_cut() {
         let current = blanked.as_deref().unwrap_or(text);
-        let error = match decode_located(current, file) {
-            Ok(value) => return errors.none_or(value),
-            Err(error) => error,
-        };
+        let Err(error) = decode_located::<T>(current, file) else { break };
         // Without the key, an anchor may be missing, and an item of a list empty.
         if last.is_some_and(|last| !error.is_of_schema || error.place <= Some(last)) {
             break;
@@ -34,7 +27,7 @@ pub(super) fn decode_all<T: DeserializeOwned>(text: &str, file: &str) -> Result<
         let Some(without) = without_key(current, place) else { break };
         blanked = Some(without);
     }
-    errors.none_or(None)
+    errors
 }
 
 /// Replaces the key or item at a place by spaces, with its value, so that all others keep their places. Returns none where it shares a line
@@ -72,7 +65,7 @@ mod tests {
     use crate::config::raw::RawRepoConfig;
 
     fn errors(text: &str) -> Vec<String> {
-        let errors = decode_all::<RawRepoConfig>(text, "f").unwrap_err();
+        let errors = schema_errors_of::<RawRepoConfig>(text, "f");
         errors
             .iter()
             .map(|error| error.0.chars().take(40).collect::<String>())

@@ -19,6 +19,11 @@ impl ConfigErrors {
         self.kept.iter()
     }
 
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// Returns true if there are more errors than are kept.
     pub fn is_cut(&self) -> bool {
         self.is_cut
@@ -66,7 +71,7 @@ impl ConfigErrors {
 
     /// Returns the value if there are no errors.
     pub(super) fn none_or<T>(mut self, value: T) -> Result<T, ConfigErrors> {
-        if self.kept.is_empty() {
+        if self.is_empty() {
             return Ok(value);
         }
         self.kept.sort_by_key(|error| place(&error.0));

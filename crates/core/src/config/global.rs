@@ -241,9 +241,15 @@ impl GlobalConfig {
     ///
     /// # Errors
     ///
-    /// All errors of the file, or those of its YAML alone.
+    /// All errors of the file, or the first one of its YAML, keys and types.
     pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigErrors> {
         parse::global(text, origin)
+    }
+
+    /// Returns all errors of the file's keys and types, of which [`GlobalConfig::parse`] returns the first. It takes several passes over the
+    /// file.
+    pub fn schema_errors(text: &str, origin: &str) -> ConfigErrors {
+        parse::schema_errors(text, origin)
     }
 
     /// Returns the `id`s of entries that match none of these repositories.

@@ -14,9 +14,15 @@ pub struct FilePlace {
     pub column: u64,
 }
 
+/// Most bytes of all paths together: keys may be long, and each is in the paths of all that it contains.
+const MAX_PATH_BYTES: usize = 16 * 1024 * 1024;
+
 /// All keys and items of lists, in the order of the file. Those of `<<` and of aliases have the position of their use.
 #[derive(Debug, Default)]
-pub struct Places(Vec<KeyPlace>);
+pub struct Places {
+    keys: Vec<KeyPlace>,
+    path_bytes: usize,
+}
 
 #[derive(Debug)]
 struct KeyPlace {
@@ -29,10 +35,17 @@ struct KeyPlace {
 
 impl Places {
     /// Reads a file. Only its YAML has to be valid.
+    ///
+    /// # Errors
+    ///
+    /// The YAML is not valid, or its paths have more than 16 MiB.
     pub fn parse(text: &str, file: &str) -> Result<Places, ConfigError> {
         let mut places = Places::default();
         if let Some(root) = decode::<Spanned<Node>>(text, file)? {
             places.add("", &root.value);
+        }
+        if places.path_bytes > MAX_PATH_BYTES {
+            return Err(ConfigError(format!("{file}: the keys are too long for their number")));
         }
         Ok(places)
     }
@@ -55,20 +68,24 @@ impl Places {
     }
 
     fn push(&mut self, path: String, at: Location, value: &Node) {
+        self.path_bytes += path.len();
+        if self.path_bytes > MAX_PATH_BYTES {
+            return;
+        }
         let place = FilePlace { line: at.line(), column: at.column() };
-        self.0.push(KeyPlace { path: path.clone(), place, is_said: !matches!(value, Node::Nothing) });
+        self.keys.push(KeyPlace { path: path.clone(), place, is_said: !matches!(value, Node::Nothing) });
         self.add(&path, value);
     }
 
     /// Returns the position of a key that has a value, such as `repos[1].apply_requirements`.
     pub fn find(&self, path: &str) -> Option<FilePlace> {
-        self.0.iter().find(|key| key.path == path && key.is_said).map(|key| key.place)
+        self.keys.iter().find(|key| key.path == path && key.is_said).map(|key| key.place)
     }
 
     /// Returns the key or item that begins at a position, the outermost of several; otherwise the last one before it.
     pub fn at(&self, place: FilePlace) -> Option<&str> {
-        let exact = self.0.iter().find(|key| key.place == place);
-        let before = || self.0.iter().filter(|key| key.place <= place).max_by_key(|key| key.place);
+        let exact = self.keys.iter().find(|key| key.place == place);
+        let before = || self.keys.iter().filter(|key| key.place <= place).max_by_key(|key| key.place);
         exact.or_else(before).map(|key| key.path.as_str())
     }
 
@@ -76,15 +93,15 @@ impl Places {
     /// it is an item.
     pub(super) fn extent(&self, place: FilePlace) -> Option<(FilePlace, Option<FilePlace>, bool)> {
         let KeyPlace { path, place: start, .. } =
-            self.0.iter().filter(|key| key.place <= place).max_by_key(|key| key.place)?;
+            self.keys.iter().filter(|key| key.place <= place).max_by_key(|key| key.place)?;
         let is_part = |key: &KeyPlace| key.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']));
-        let next = self.0.iter().filter(|key| key.place > *start && !is_part(key)).map(|key| key.place).min();
+        let next = self.keys.iter().filter(|key| key.place > *start && !is_part(key)).map(|key| key.place).min();
         Some((*start, next, path.ends_with(']')))
     }
 
     /// Returns all paths of keys that have a value, with their positions.
     pub fn iter(&self) -> impl Iterator<Item = (&str, FilePlace)> {
-        self.0.iter().filter(|key| key.is_said).map(|key| (key.path.as_str(), key.place))
+        self.keys.iter().filter(|key| key.is_said).map(|key| (key.path.as_str(), key.place))
     }
 }
 

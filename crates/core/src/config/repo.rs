@@ -4,14 +4,14 @@ mod project;
 #[cfg(test)]
 mod tests;
 
-use super::blanked::decode_all;
+use super::blanked::schema_errors_of;
 use super::checks;
 use super::errors::all;
 use super::global::{Autodiscover, RepoRules};
 use super::raw::{LocatedText, RawRepoConfig};
 use super::workflow::Workflow;
 use super::workflow::raw::RawWorkflows;
-use super::yaml::{error_at, quoted};
+use super::yaml::{decode, error_at, quoted};
 use super::{ConfigError, ConfigErrors, LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use serde_saphyr::Spanned;
@@ -75,11 +75,16 @@ pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<S
     Ok(DEFAULT_FILES.into_iter().find(|file| exists(file)).map(str::to_owned))
 }
 
+/// Returns all errors of the file's keys and types, of which [`parse`] returns the first. It takes several passes over the file.
+pub fn schema_errors(text: &str, file: &str) -> ConfigErrors {
+    schema_errors_of::<RawRepoConfig>(text, file)
+}
+
 /// Parses YAML. Every project has its real directory.
 ///
 /// # Errors
 ///
-/// All errors of the file, or those of its YAML alone.
+/// All errors of the file, or the first one of its YAML, keys and types.
 pub fn parse(
     text: &str,
     file: &str,
@@ -87,7 +92,7 @@ pub fn parse(
     base_branch: &str,
     directories: &dyn NamedDirectories,
 ) -> Result<RepoConfig, ConfigErrors> {
-    let raw: RawRepoConfig = decode_all(text, file)?.unwrap_or_default();
+    let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
     let mut errors = ConfigErrors::default();
     let version = errors.take(version(raw.version.as_ref(), file)).unwrap_or(Version::Three);
     let root = root(&raw, rules, file, &mut errors);

@@ -1,7 +1,7 @@
 //! Parses `repos.yaml`: from its YAML form to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
-use crate::config::blanked::decode_all;
+use crate::config::blanked::schema_errors_of;
 use crate::config::errors::all;
 use crate::config::executors::Executor;
 use crate::config::metrics::Metrics;
@@ -10,7 +10,7 @@ use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
-use crate::config::yaml::{error_at, quoted};
+use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{
     ConfigError, ConfigErrors, LockMode, OnMerge, approvals, checks, drift, executors, freeze, permissions,
 };
@@ -27,7 +27,7 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
             "{file}:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file"
         ))
     };
-    let raw: RawGlobal = decode_all(text, file)?.ok_or_else(empty)?;
+    let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
     let mut errors = ConfigErrors::default();
     let warnings = raw
         .external_stores
@@ -53,6 +53,10 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     let metrics = raw.metrics.map(|raw| Metrics::from_raw(raw, file, &mut errors)).unwrap_or_default();
     let executors = executors.unwrap_or_default();
     errors.none_or(GlobalConfig { repos, workflows, policies, team_authz, people, metrics, executors, warnings })
+}
+
+pub(super) fn schema_errors(text: &str, file: &str) -> ConfigErrors {
+    schema_errors_of::<RawGlobal>(text, file)
 }
 
 /// Context that all entries of the file share.
