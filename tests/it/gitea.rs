@@ -2,8 +2,13 @@
 
 mod real;
 
-use crate::forge_host::{ForgeHost, ForgeKind};
+use crate::flow::{FlowHost as _, one_project, play};
+use crate::forge_host::{AUTHOR, ForgeHost, ForgeKind};
+use crate::support::*;
 pub(crate) use real::RealGitea;
+use ring::hmac;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
 use tidelock_forge::HostKind;
 
 /// Gitea, with a repository of an organization.
@@ -22,4 +27,60 @@ impl ForgeKind for OnGitea {
     fn forged_headers(event: &str) -> Vec<(&'static str, String)> {
         vec![("x-gitea-event", event.to_owned()), ("x-gitea-signature", "0".repeat(64))]
     }
+}
+
+/// Returns the headers of an authentic delivery.
+fn signed(host: &GiteaFake, event: &str, body: &str) -> Vec<(&'static str, String)> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, host.forge.webhook_secret().expose_secret().as_bytes());
+    let signature = hex::encode(hmac::sign(&key, body.as_bytes()));
+    vec![("x-gitea-event", event.to_owned()), ("x-gitea-signature", signature)]
+}
+
+/// The page of a webhook shows its secret to whoever administers the repository, and other repositories may have the same one.
+#[test]
+fn a_comment_that_the_host_does_not_have_is_not_obeyed_whoever_signs() {
+    play(GiteaFake::start(), one_project(""), async |ctx: &Ctx, host: &GiteaFake| {
+        let number = host.open_one(ctx, "one", ("main.tf", "# 2\n")).await;
+        ctx.quiet().await;
+        let id = host.pull(number).comment(AUTHOR, "Looks good.").unwrap();
+        host.delivered().await;
+        let said = host.forge.deliveries().into_iter().rfind(|one| one.body.contains("Looks good.")).unwrap();
+        let genuine: serde_json::Value = serde_json::from_str(&said.body).unwrap();
+        for (comment, of) in [(id, AUTHOR), (id + 1000, AUTHOR), (id, "bob")] {
+            let mut forged = genuine.clone();
+            forged["comment"]["id"] = json!(comment);
+            forged["comment"]["body"] = json!("atlantis apply");
+            forged["comment"]["user"]["login"] = json!(of);
+            let body = forged.to_string();
+            assert_eq!(host.send(signed(host, "issue_comment", &body), &body).await, 200);
+            ctx.quiet().await;
+        }
+        assert_eq!(host.pull(number).bot_comments().unwrap().len(), 1, "the plan alone");
+        assert_eq!(ctx.lines("applied"), 0);
+        host.comment_on(ctx, number, "atlantis apply").await;
+        ctx.quiet().await;
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+/// Gitea tells a push after much other work, so that a comment on it may come first.
+#[test]
+fn a_push_is_planned_whole_although_a_command_on_a_part_came_before_its_delivery() {
+    play(GiteaFake::start(), one_project(""), async |ctx: &Ctx, host: &GiteaFake| {
+        let number = host.open_one(ctx, "one", ("main.tf", "# 2\n")).await;
+        ctx.quiet().await;
+        host.hear(ctx, false);
+        host.push_to(ctx, number, ("main.tf", "# 3\n")).await;
+        let pushed = host.forge.deliveries().into_iter().rfind(|one| one.body.contains("synchronized")).unwrap();
+        host.hear(ctx, true);
+        host.comment_on(ctx, number, "atlantis plan -d .").await;
+        ctx.quiet().await;
+        assert_eq!(host.pull(number).bot_comments().unwrap().len(), 2);
+        for expected in [3, 3] {
+            host.forge.redeliver(pushed.id).unwrap();
+            host.delivered().await;
+            ctx.quiet().await;
+            assert_eq!(host.pull(number).bot_comments().unwrap().len(), expected, "planned once");
+        }
+    });
 }

@@ -131,7 +131,7 @@ pub fn profile(address: &GiteaAddress) -> Profile {
         statuses_of_commits: true,
         issues: true,
         deliveries_tell_labels: true,
-        deliveries_prove_comments: true,
+        deliveries_prove_comments: false,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS", ".gitea/CODEOWNERS", ".forgejo/CODEOWNERS"],
         owner_language: OwnersLanguage::EveryRule,
         commit_address: Some(CommitAddress::below(address.base())),

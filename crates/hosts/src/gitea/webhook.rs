@@ -17,7 +17,8 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use std::borrow::Cow;
 use tidelock_core::domain::{
-    CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, PullVersion, PushEvent, VerdictEvent,
+    CommentEvent, CommitSha, DeliveredPull, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullVersion,
+    PushEvent, VerdictEvent,
 };
 
 /// Prefix of identities.
@@ -121,7 +122,7 @@ impl Door for GiteaDoor {
 impl GiteaDoor {
     /// Reads an event of a pull request, also a review; an error says why it has no effect.
     fn pull_request(&self, any: &AnyPayload, json: &[u8]) -> Result<(Event, Option<DeliveryId>), String> {
-        let PullPayload { action, number, pull_request, changes, sender } = parse(json)?;
+        let PullPayload { action, number, pull_request, changes } = parse(json)?;
         let repo = any.repo(&self.address)?;
         let id = PullId { repo, number: number.filter(|number| *number > 0).ok_or("no number")? };
         let pull = pull_request.ok_or("no pull_request")?;
@@ -153,9 +154,11 @@ impl GiteaDoor {
         let of_head = pull.head_commit();
         let of_head = of_head.as_ref().map(CommitSha::as_str).unwrap_or_default();
         let identity = DeliveryId::new(format!("{KIND}:{id}:{told}:{of_head}:{version}"));
-        let pull = pull.delivered(id, action, any, &self.address)?;
-        let version = PullVersion::new(version);
-        Ok((Event::Pull(PullEvent { action, pull, sender: login(sender.as_ref()), version }), Some(identity)))
+        // The webhook's page shows its secret to whoever administers the repository (templates/repo/settings/webhook/settings.tmpl), so
+        // the server asks the host for the rest, and for who pushed.
+        let pull = DeliveredPull::Part(pull.part(id, action, &self.address));
+        let (sender, version) = (Login::unknown(), PullVersion::new(version));
+        Ok((Event::Pull(PullEvent { action, pull, sender, version }), Some(identity)))
     }
 
     /// Reads a new comment on a pull request; an error says why it has no effect.

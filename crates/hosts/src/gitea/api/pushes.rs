@@ -85,8 +85,10 @@ async fn pushes(host: &Gitea, pull: &PullRequest, until: Option<&CommitSha>) -> 
             }
             let is_push = row["op_type"] == "commit_repo" && row["ref_name"] == branch.as_str();
             let content = row["content"].as_str().unwrap_or_default();
-            // A new branch has an activity of its own, without content (services/feed/notifier.go, `CreateRef`).
-            if row["op_type"] == "create_repo" || is_push && content.is_empty() {
+            // A new branch has an activity of its own, without content (services/feed/notifier.go, `CreateRef`). Those of a new fork do
+            // not.
+            let is_new_fork = pull.fork && row["op_type"] == "create_repo";
+            if is_new_fork || is_push && content.is_empty() {
                 began = at.or(began);
             } else if is_push {
                 pushes.list.push(push(answers::login(&row["act_user"]), content));

@@ -3,10 +3,7 @@
 
 use crate::gitea::GiteaAddress;
 use serde::Deserialize;
-use tidelock_core::domain::{
-    Base, CommitSha, DeliveredPull, Head, Login, PartialPull, PullAction, PullId, PullRequest, PullState, RepoId,
-    Sighting,
-};
+use tidelock_core::domain::{CommitSha, Login, PartialPull, PullAction, PullId, PullState, RepoId, Sighting};
 
 /// Number that stands for a deleted account (models/user/user_system.go, `GhostUserID`).
 const GHOST: i64 = -1;
@@ -21,8 +18,6 @@ pub(super) struct AnyPayload {
 struct PayloadRepository {
     id: Option<u64>,
     full_name: Option<String>,
-    /// Size in KiB.
-    size: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -38,7 +33,6 @@ pub(super) struct PullPayload {
     pub(super) number: Option<u64>,
     pub(super) pull_request: Option<PayloadPull>,
     pub(super) changes: Option<PayloadChanges>,
-    pub(super) sender: Option<PayloadUser>,
 }
 
 /// Former values of what was edited.
@@ -49,16 +43,13 @@ pub(super) struct PayloadChanges {
 
 #[derive(Deserialize)]
 pub(super) struct PayloadPull {
-    user: Option<PayloadUser>,
-    title: Option<String>,
     state: Option<String>,
     draft: Option<bool>,
     pub(super) merged: Option<bool>,
     merge_commit_sha: Option<String>,
     pub(super) updated_at: Option<String>,
     labels: Option<Vec<PayloadLabel>>,
-    head: Option<PayloadBranch>,
-    base: Option<PayloadBranch>,
+    head: Option<PayloadHead>,
 }
 
 #[derive(Deserialize)]
@@ -66,14 +57,11 @@ struct PayloadLabel {
     name: Option<String>,
 }
 
-/// Head or base of a pull request.
+/// Head of a pull request.
 #[derive(Deserialize)]
-struct PayloadBranch {
+struct PayloadHead {
     /// Name of the branch, also of one that was deleted. Empty for a head that was pushed to `refs/for/…`.
     label: Option<String>,
-    /// Name of the branch; `refs/pull/…/head` for a head without a branch.
-    #[serde(rename = "ref")]
-    reference: Option<String>,
     /// Empty if the branch was deleted.
     sha: Option<String>,
     /// Null if the fork was deleted.
@@ -134,15 +122,10 @@ impl AnyPayload {
     }
 }
 
-impl PayloadBranch {
+impl PayloadHead {
     /// Returns the commit; absent if the payload has no full id.
     fn commit(&self) -> Option<CommitSha> {
         CommitSha::parse(self.sha.as_deref()?).ok()
-    }
-
-    fn branch(&self) -> Option<String> {
-        let is_told = |name: &&String| !name.is_empty();
-        self.label.as_ref().filter(is_told).or(self.reference.as_ref().filter(is_told)).cloned()
     }
 
     /// Returns the repository of a head; absent if its fork was deleted, and for one that was pushed to `refs/for/…`. The right to read is
@@ -180,55 +163,16 @@ impl PayloadPull {
         }
     }
 
-    /// Returns the pull request, whole if all of it is told.
-    pub(super) fn delivered(
-        self,
-        id: PullId,
-        action: PullAction,
-        any: &AnyPayload,
-        address: &GiteaAddress,
-    ) -> Result<DeliveredPull, &'static str> {
-        let clone_url = address.clone_url(&id.repo).ok_or("a name that no repository can have")?;
+    /// Returns what decides whether there is work.
+    pub(super) fn part(self, id: PullId, action: PullAction, address: &GiteaAddress) -> PartialPull {
         let labels = self.labels.as_ref();
-        let labels = labels.map(|labels| labels.iter().filter_map(|label| label.name.clone()).collect::<Vec<_>>());
-        let part = PartialPull {
+        PartialPull {
             state: self.state(action),
             head: self.head_commit(),
             draft: self.draft,
             fork: self.head.as_ref().map(|head| head.is_foreign(&id.repo, address)),
-            labels,
+            labels: labels.map(|labels| labels.iter().filter_map(|label| label.name.clone()).collect()),
             id,
-        };
-        let repo_size_kib = any.repository.as_ref().and_then(|repository| repository.size);
-        let whole = self.whole(&part, address, clone_url, repo_size_kib);
-        Ok(whole.map_or(DeliveredPull::Part(part), DeliveredPull::from))
-    }
-
-    /// Returns all of the pull request; absent if a part of it is missing.
-    fn whole(
-        self,
-        part: &PartialPull,
-        address: &GiteaAddress,
-        clone_url: String,
-        repo_size_kib: Option<u64>,
-    ) -> Option<PullRequest> {
-        let (head, base) = (self.head?, self.base?);
-        let author = login(self.user.as_ref());
-        let named = head.source(address).map(|repo| (repo.owner, repo.name));
-        let (repo_owner, repo_name) = named.unwrap_or_default();
-        (!author.is_unknown()).then_some(PullRequest {
-            title: self.title.unwrap_or_default(),
-            url: format!("{}/{}/pulls/{}", address.base(), part.id.repo.full_name(), part.id.number),
-            author,
-            head: Head { branch: head.branch()?, commit: part.head.clone()?, repo_owner, repo_name },
-            base: Base { branch: base.branch()?, commit: base.commit()? },
-            draft: part.draft?,
-            state: part.state.clone(),
-            fork: part.fork?,
-            labels: part.labels.clone()?,
-            repo_size_kib,
-            clone_url,
-            id: part.id.clone(),
-        })
+        }
     }
 }

@@ -73,7 +73,14 @@ async fn the_main_branch_of_a_fork_begins_with_the_fork() {
     feed.truncate(4);
     feed.push(json!({"op_type": "create_repo", "ref_name": "", "content": "", "act_user": {"id": 5, "login": "ann"},
         "created": "2026-11-01T10:00:00Z"}));
-    assert_eq!(contributors(feed).await, ["bob", "ann", "dan"]);
+    assert_eq!(
+        contributors(feed.clone()).await,
+        ["bob", "ann", "dan", ""],
+        "a branch of the base repository has its own beginning"
+    );
+    let forked = PullRequest { fork: true, ..known_pull() };
+    let found = told(feed).await.host.contributors(&forked).await.unwrap();
+    assert_eq!(found.iter().map(Login::as_str).collect::<Vec<_>>(), ["bob", "ann", "dan"]);
 }
 
 #[tokio::test]
