@@ -5,6 +5,7 @@ use super::inner::Inner;
 use super::{merge_again, plan_invalidation};
 use crate::comment::ParserSettings;
 use crate::domain::{Event, PullAction, PullEvent, PullId, PullState, RepoId};
+use crate::store::View;
 use anyhow::Result;
 use std::sync::Arc;
 
@@ -30,13 +31,17 @@ impl Inner {
             return Ok(Event::Pull(event));
         }
         let id = event.pull.id().clone();
-        let known = self.ctx.store.read(move |view| view.known_pull(&id)).await?.filter(|known| known.open);
-        let head = event.pull.head();
-        let same_head = known.as_ref().is_some_and(|known| head == Some(&known.pull.head.commit));
-        let is_in_hand = || head.is_some_and(|head| self.actors.has_head(event.pull.id(), head));
+        let in_hand = self.actors.newest_head(&id);
+        let read = move |view: &View<'_>| Ok((view.known_pull(&id)?, view.last_planned_head(&id)?));
+        let (known, planned) = self.ctx.store.read(read).await?;
+        let known = known.filter(|known| known.open);
+        // A command on some projects may have been faster than the event of a push, and have recorded the head.
+        let recorded =
+            || known.as_ref().map(|known| &known.pull.head.commit).filter(|head| planned.as_ref() == Some(head));
+        let is_pushed = event.pull.head().is_none_or(|head| in_hand.as_ref().or_else(recorded) != Some(head));
         let action = if !event.pull.is_open() {
             PullAction::Closed { merged: *event.pull.state() != PullState::Closed }
-        } else if !same_head && !is_in_hand() {
+        } else if is_pushed {
             PullAction::Pushed
         } else if known.is_some_and(|known| known.pull.draft) && event.pull.is_ready() {
             PullAction::Ready

@@ -67,6 +67,16 @@ impl Task {
         }
     }
 
+    /// Returns true if it plans everything that the pull request changes.
+    fn plans_everything(&self) -> bool {
+        match self {
+            Task::Autoplan(_) => true,
+            Task::Command { command, .. } => command.name == CommandName::Plan && command.target.is_all(),
+            Task::TakeUp(taken_up) => taken_up.run.command == CommandName::Plan && taken_up.run.everything,
+            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_) | Task::FollowUp(_) => false,
+        }
+    }
+
     /// Returns the head that it is about, if its event names one.
     fn head(&self) -> Option<&CommitSha> {
         match self {
@@ -110,6 +120,8 @@ struct Running {
     begun: bool,
     /// True for an automatic re-plan.
     is_replan: bool,
+    /// True for a plan of everything that the pull request changes.
+    is_whole: bool,
     /// Head that it works on, if known.
     head: Option<CommitSha>,
     cancel: Cancel,
@@ -195,9 +207,9 @@ impl Actors {
         let mut queues = self.queues();
         let queue = queues.entry(pull.clone()).or_default();
         let received = queue.running.as_ref().and_then(|before| before.received);
-        let is_replan = queue.running.as_ref().is_some_and(|before| before.is_replan);
-        let head = Some(head.clone());
-        let running = Running { name: Some(name), received, begun: true, is_replan, head, cancel: Cancel::default() };
+        let (is_replan, is_whole) = queue.running.as_ref().map_or((false, false), |old| (old.is_replan, old.is_whole));
+        let (command, head, cancel) = (Some(name), Some(head.clone()), Cancel::default());
+        let running = Running { name: command, received, begun: true, is_replan, is_whole, head, cancel };
         let cancel = running.cancel.clone();
         if queue.running.as_ref().is_some_and(|before| before.cancel.take_change()) {
             cancel.note_change();
@@ -253,16 +265,18 @@ impl Actors {
         self.queues().values().filter(|queue| queue.has_replan()).count()
     }
 
-    /// Returns true if this head of a pull request is being planned, or waits to be.
-    pub(super) fn has_head(&self, pull: &PullId, head: &CommitSha) -> bool {
-        let waits = |item: &Item| matches!(&item.task, Task::Autoplan(event) if event.pull.has_head(head));
-        self.queues().get(pull).is_some_and(|queue| {
-            queue
-                .running
-                .as_ref()
-                .is_some_and(|running| running.name == Some(CommandName::Plan) && running.head.as_ref() == Some(head))
-                || queue.waiting.iter().any(waits)
-        })
+    /// Returns the head at which everything of a pull request is planned last: that of the last push that waits, else of a plan that runs
+    /// and that nobody has stopped.
+    pub(super) fn newest_head(&self, pull: &PullId) -> Option<CommitSha> {
+        let queues = self.queues();
+        let queue = queues.get(pull)?;
+        let pushed = |item: &Item| match &item.task {
+            Task::Autoplan(event) => event.pull.head().cloned(),
+            _ => None,
+        };
+        let is_planned = |running: &&Running| running.is_whole && running.cancel.reason().is_none();
+        let running = || queue.running.as_ref().filter(is_planned)?.head.clone();
+        queue.waiting.iter().rev().find_map(pushed).or_else(running)
     }
 
     /// Returns true if a command of this pull request runs or waits.
@@ -346,9 +360,11 @@ impl Actors {
             Some(item) => {
                 let (head, received) = (item.task.head().cloned(), Some(item.received));
                 let (name, is_replan) = (item.task.command(), matches!(item.task, Task::Replan(_)));
+                let is_whole = item.task.plans_everything();
                 // A command that is taken up had begun: nobody interrupts its jobs unasked.
                 let begun = matches!(item.task, Task::TakeUp(_));
-                queue.running = Some(Running { name, received, begun, is_replan, head, ..Running::default() });
+                queue.running =
+                    Some(Running { name, received, begun, is_replan, is_whole, head, ..Running::default() });
                 Next::Item(item)
             }
             None if orphaned.any(pull) && !self.draining() => {
@@ -434,9 +450,9 @@ pub(super) fn is_late_by_itself(name: CommandName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::RepoId;
-    use crate::domain::command::Trigger;
+    use crate::domain::command::{Target, Trigger};
     use crate::domain::state::{Job, JobState, StateLockTrace};
+    use crate::domain::{DeliveredPull, PartialPull, PullAction, PullState, RepoId};
 
     fn pull() -> PullId {
         PullId { repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() }, number: 1 }
@@ -515,6 +531,50 @@ mod tests {
         assert_eq!((actors.replans(&pull()), actors.replans_in_hand()), (true, 1));
         assert!(matches!(next(&actors), Next::End));
         assert!(!actors.replans(&pull()));
+    }
+
+    #[test]
+    fn the_newest_head_is_that_of_the_last_push_or_of_a_plan_that_goes_on() {
+        let pushed = |head: &str| {
+            let part = PartialPull {
+                id: pull(),
+                state: PullState::Open,
+                head: Some(head.into()),
+                draft: Some(false),
+                fork: Some(false),
+                labels: None,
+            };
+            let (sender, version) = (Login::unknown(), PullVersion::default());
+            let event = PullEvent { action: PullAction::Pushed, pull: DeliveredPull::Part(part), sender, version };
+            Item { cause: Cause::Delivery("d".into()), received: at(1), task: Task::Autoplan(Box::new(event)) }
+        };
+        let newest = |actors: &Actors| actors.newest_head(&pull()).map(|head| head.as_str().to_owned());
+        let actors = Actors::default();
+        assert!(actors.try_start_actor(&pull()));
+        actors.add(&pull(), pushed("a"));
+        assert!(matches!(next(&actors), Next::Item(_)));
+        assert_eq!(newest(&actors).as_deref(), Some("a"));
+        let cancel = actors.run(&pull(), CommandName::Plan, &"a".into());
+        assert_eq!(newest(&actors).as_deref(), Some("a"));
+        actors.add(&pull(), pushed("b"));
+        assert!(cancel.reason().is_some());
+        assert_eq!(newest(&actors).as_deref(), Some("b"), "while the plan of the other head is being stopped");
+        // Somebody cancels it all.
+        actors.cancel(&pull(), &cancel_with_apply(), Timestamp::MAX);
+        assert_eq!(newest(&actors), None);
+        // A plan of a part says nothing about the rest.
+        let mut of_part = item(CommandName::Plan, 1);
+        if let Task::Command { command, .. } = &mut of_part.task {
+            command.target = Target { dirs: vec!["net".into()], ..Target::default() };
+        }
+        for (item, expected) in [(of_part, None), (item(CommandName::Plan, 1), Some("c"))] {
+            let actors = Actors::default();
+            assert!(actors.try_start_actor(&pull()));
+            actors.add(&pull(), item);
+            assert!(matches!(next(&actors), Next::Item(_)));
+            actors.run(&pull(), CommandName::Plan, &"c".into());
+            assert_eq!(newest(&actors).as_deref(), expected);
+        }
     }
 
     #[test]

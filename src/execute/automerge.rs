@@ -16,7 +16,6 @@ use crate::schedule::Schedule;
 use crate::store::{Tx, View};
 use crate::vcs::Hosts;
 use anyhow::Result;
-use jiff::Timestamp;
 
 /// Returns the way to merge the pull request of an apply; `None` if it is not merged.
 pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<Automerge> {
@@ -47,7 +46,7 @@ pub(super) async fn pending_merge(ctx: &Context, work: &CommandRun) -> Result<Op
         let Some(how) = view.last_apply(id, head)?.and_then(|(run, _)| run.automerge) else { return Ok(None) };
         let is_due = !is_under_way
             && view.fault(id)?.is_none()
-            && view.planned_since(id, head, Timestamp::UNIX_EPOCH)?
+            && view.is_planned_at(id, head)?
             && how.is_due(&pull, &view.project_statuses(id)?);
         Ok(is_due.then_some(how))
     };
@@ -87,7 +86,7 @@ impl Automerger {
             return Ok(false);
         }
         // Otherwise some projects that no command named were never planned.
-        if !tx.planned_since(&run.pull, &run.head, Timestamp::UNIX_EPOCH)? {
+        if !tx.is_planned_at(&run.pull, &run.head)? {
             tracing::info!(pull = %run.pull, "automerge: not all of it was planned at this head");
             return Ok(false);
         }

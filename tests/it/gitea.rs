@@ -58,8 +58,7 @@ fn a_comment_that_the_host_does_not_have_is_not_obeyed_whoever_signs() {
         assert_eq!(host.pull(number).bot_comments().unwrap().len(), 1, "the plan alone");
         assert_eq!(ctx.lines("applied"), 0);
         host.comment_on(ctx, number, "atlantis apply").await;
-        ctx.quiet().await;
-        assert_eq!(ctx.lines("applied"), 1);
+        ctx.until("it is applied", async || ctx.lines("applied") == 1).await;
     });
 }
 
@@ -73,14 +72,16 @@ fn a_push_is_planned_whole_although_a_command_on_a_part_came_before_its_delivery
         host.push_to(ctx, number, ("main.tf", "# 3\n")).await;
         let pushed = host.forge.deliveries().into_iter().rfind(|one| one.body.contains("synchronized")).unwrap();
         host.hear(ctx, true);
+        let has = async |count: usize| host.pull(number).bot_comments().unwrap().len() == count;
         host.comment_on(ctx, number, "atlantis plan -d .").await;
+        ctx.until("the part is planned", async || has(2).await).await;
         ctx.quiet().await;
-        assert_eq!(host.pull(number).bot_comments().unwrap().len(), 2);
-        for expected in [3, 3] {
-            host.forge.redeliver(pushed.id).unwrap();
-            host.delivered().await;
-            ctx.quiet().await;
-            assert_eq!(host.pull(number).bot_comments().unwrap().len(), expected, "planned once");
-        }
+        host.forge.redeliver(pushed.id).unwrap();
+        ctx.until("everything is planned", async || has(3).await).await;
+        ctx.quiet().await;
+        host.forge.redeliver(pushed.id).unwrap();
+        host.delivered().await;
+        ctx.quiet().await;
+        assert!(has(3).await, "planned once");
     });
 }

@@ -111,6 +111,23 @@ impl View<'_> {
             .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
     }
 
+    /// Returns the runs that planned everything of a pull request, the latest first.
+    fn whole_plans(&self, pull: &PullId) -> Result<impl Iterator<Item = Run>> {
+        let runs: Vec<Run> = self
+            .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
+        Ok(runs.into_iter().filter(|run| run.command == CommandName::Plan && run.everything))
+    }
+
+    /// Returns the head of the latest run that planned, or was to plan, everything of a pull request.
+    pub fn last_planned_head(&self, pull: &PullId) -> Result<Option<CommitSha>> {
+        Ok(self.whole_plans(pull)?.next().map(|run| run.head))
+    }
+
+    /// Returns true if everything of a pull request was planned at this head, and nothing at another head since.
+    pub fn is_planned_at(&self, pull: &PullId, head: &CommitSha) -> Result<bool> {
+        Ok(self.whole_plans(pull)?.take_while(|run| run.head == *head).any(|run| run.answered))
+    }
+
     /// Returns the persons whose push or comment caused a plan of a pull request at this head, the latest first.
     pub fn planners(&self, pull: &PullId, head: &CommitSha) -> Result<Vec<Login>> {
         let runs: Vec<Run> = self

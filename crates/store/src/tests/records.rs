@@ -663,3 +663,37 @@ async fn the_objects_of_jobs_are_named_for_as_long_as_they_may_be_read() {
     assert_eq!(keys, ["1", "2", "a", "c", "d"]);
     assert!(named.iter().all(|prefix| prefix.executor() == "plans"));
 }
+
+#[tokio::test]
+async fn a_head_is_planned_until_another_one_is() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            let (pull, [a, b]) = (pull_id(1), ["a", "b"].map(|letter| CommitSha::from(letter.repeat(40))));
+            let seen = |tx: &Tx<'_>| -> Result<(Option<CommitSha>, bool, bool)> {
+                Ok((tx.last_planned_head(&pull)?, tx.is_planned_at(&pull, &a)?, tx.is_planned_at(&pull, &b)?))
+            };
+            assert_eq!(seen(tx)?, (None, false, false));
+            let of = |id: &str, moment: i64, head: &CommitSha| Run {
+                started: at(moment),
+                head: head.clone(),
+                answered: true,
+                ..run(id, None)
+            };
+            tx.put_run(&of("whole", 1, &a))?;
+            tx.put_run(&Run { everything: false, ..of("of a part", 2, &b) })?;
+            tx.put_run(&Run { command: CommandName::Apply, ..of("apply", 3, &b) })?;
+            assert_eq!(seen(tx)?, (Some(a.clone()), true, false));
+            tx.put_run(&Run { answered: false, ..of("begun", 4, &b) })?;
+            assert_eq!(seen(tx)?, (Some(b.clone()), false, false));
+            tx.put_run(&of("begun", 4, &b))?;
+            // The branch is pushed back, and only a part of it is planned.
+            tx.put_run(&Run { everything: false, ..of("back", 5, &a) })?;
+            assert_eq!(seen(tx)?, (Some(b.clone()), false, true));
+            tx.put_run(&Run { answered: false, ..of("cancelled", 6, &b) })?;
+            assert_eq!(seen(tx)?, (Some(b.clone()), false, true));
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
