@@ -19,7 +19,7 @@ fn told(pull: &Pull) -> Vec<String> {
 }
 
 async fn are(ctx: &Ctx, pull: &Pull, expected: &[String]) {
-    ctx.until(&format!("the comments are {expected:?}"), async || told(pull) == expected).await;
+    ctx.until_equal(expected, || told(pull)).await;
 }
 
 /// Pushes another input of the project with this file, and returns the first digits of the new head.

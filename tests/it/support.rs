@@ -239,6 +239,18 @@ impl Ctx {
         tokio::time::timeout(LIMIT, looking).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"));
     }
 
+    /// Polls until this is the value.
+    pub(crate) async fn until_equal<T: PartialEq + std::fmt::Debug>(&self, expected: &[T], read: impl Fn() -> Vec<T>) {
+        let looking = async {
+            while read() != expected {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(LIMIT, looking).await.is_err() {
+            assert_eq!(read(), expected, "not within {LIMIT:?}");
+        }
+    }
+
     pub(crate) fn fill(&self, text: &str) -> String {
         fill(text, &self.tmp, &self.own, &self.forge)
     }

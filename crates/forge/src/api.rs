@@ -288,7 +288,7 @@ impl Call<'_> {
             let pull = state.pull(&self.full_name, number).map_err(|_| NOT_FOUND())?;
             let shape = |comment| shapes::comment(&self.shared.url, &state, repo, number, comment);
             let since = self.asked("since").and_then(|text| text.parse::<jiff::Timestamp>().ok());
-            let updated = |comment: &CommentState| shapes::seconds(&comment.updated_at).parse::<jiff::Timestamp>().ok();
+            let updated = |comment: &CommentState| shapes::changed(comment).parse::<jiff::Timestamp>().ok();
             let is_wanted = |comment: &&CommentState| since.is_none_or(|since| updated(comment) >= Some(since));
             pull.comments.iter().filter(is_wanted).map(shape).collect()
         };

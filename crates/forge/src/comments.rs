@@ -1,6 +1,5 @@
 //! Comments of pull requests.
 
-use super::kind::written;
 use super::state::{CommentState, PullState, State};
 use super::{HostKind, azure_devops, gitea, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
@@ -38,8 +37,7 @@ pub(super) fn add(
     Ok(id)
 }
 
-/// Replaces the text of a comment as this person, and queues its webhook. Its time of change is at least a second after its creation, but
-/// on Gitea it can be in the same second.
+/// Replaces the text of a comment as this person, and queues its webhook.
 pub(super) fn edit(
     state: &mut State,
     url: &str,
@@ -52,9 +50,7 @@ pub(super) fn edit(
     let kind = state.kind;
     let pull = state.pull_mut(full_name, number)?;
     let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
-    let second = jiff::SignedDuration::from_secs(if kind == HostKind::Gitea { 0 } else { 1 });
-    let later = comment.created_at.parse::<jiff::Timestamp>()?.checked_add(second)?;
-    comment.updated_at = written(later).max(timestamp());
+    comment.updated_at = timestamp();
     let before = std::mem::replace(&mut comment.body, body.to_owned());
     let at = comment.updated_at.clone();
     touch(pull, kind, at);

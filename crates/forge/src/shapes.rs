@@ -1,6 +1,7 @@
 //! GitHub's JSON shapes of the state: REST answers and webhook payloads.
 
 use super::hooks::Delivery;
+use super::kind::written;
 use super::state::{CommentState, IssueState, PullState, ReactionState, RepoState, ReviewState, State, StatusState};
 use serde_json::{Map, Value, json};
 
@@ -206,6 +207,17 @@ pub(super) fn plain_issue(url: &str, state: &State, repo: &RepoState, issue: &Is
     })
 }
 
+/// Returns the time of a comment's last change in GitHub's form. A change in the second of the creation is reported a second later, so that
+/// tests see that there was one.
+pub(super) fn changed(comment: &CommentState) -> String {
+    let (created, changed) = (seconds(&comment.created_at), seconds(&comment.updated_at));
+    if created != changed || comment.created_at == comment.updated_at {
+        return changed;
+    }
+    let later = changed.parse::<jiff::Timestamp>().map(|at| at + jiff::SignedDuration::from_secs(1));
+    later.map_or(changed, |at| seconds(&written(at)))
+}
+
 pub(super) fn comment(url: &str, state: &State, repo: &RepoState, number: u64, comment: &CommentState) -> Value {
     let api = format!("{url}/api/v3/repos/{}", repo.full_name());
     let own = format!("{api}/issues/comments/{}", comment.id);
@@ -217,7 +229,7 @@ pub(super) fn comment(url: &str, state: &State, repo: &RepoState, number: u64, c
     json!({
         "url": own, "html_url": format!("{url}/{}/pull/{number}#issuecomment-{}", repo.full_name(), comment.id),
         "issue_url": format!("{api}/issues/{number}"), "id": comment.id, "node_id": format!("IC_{}", comment.id),
-        "user": user(url, state, &comment.author), "created_at": seconds(&comment.created_at), "updated_at": seconds(&comment.updated_at),
+        "user": user(url, state, &comment.author), "created_at": seconds(&comment.created_at), "updated_at": changed(comment),
         "author_association": association(repo, &comment.author), "body": comment.body, "reactions": reactions,
         "performed_via_github_app": null,
     })

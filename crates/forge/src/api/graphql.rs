@@ -1,7 +1,7 @@
 //! The few GraphQL requests of the server, recognized by names in them.
 
 use super::super::state::{CommentState, PullState, RepoState, State};
-use super::super::{Shared, app, comments, server};
+use super::super::{Shared, app, comments, server, shapes};
 use super::{NOT_FOUND, Refusal, Result, ok, teams};
 use http::{StatusCode, request};
 use serde_json::{Value, json};
@@ -97,9 +97,9 @@ fn latest_comments(state: &State, parts: &request::Parts, variables: &Value) -> 
         None => json!({ "__typename": "User", "login": login }),
     };
     let node = |comment: &CommentState| {
+        let edited = (comment.updated_at != comment.created_at).then(|| shapes::seconds(&comment.updated_at));
         json!({ "id": format!("IC_{}", comment.id), "isMinimized": comment.hidden, "body": comment.body,
-            "createdAt": comment.created_at,
-            "lastEditedAt": (comment.updated_at != comment.created_at).then_some(&comment.updated_at), "author": author(&comment.author) })
+            "createdAt": shapes::seconds(&comment.created_at), "lastEditedAt": edited, "author": author(&comment.author) })
     };
     let latest = &pull.comments[pull.comments.len().saturating_sub(50)..];
     let nodes: Vec<Value> = latest.iter().map(node).collect();
