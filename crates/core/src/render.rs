@@ -103,7 +103,7 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
         CommentStyle::Full => allowed,
     };
     let marker_limit = marker::MAX_MARKER.min(options.comment_limit / 2);
-    let longest = marker::line(reply, &options.executable, most, most, marker_limit);
+    let longest = marker::line(reply, options, most, most, marker_limit);
     // A shortened one of a part with a shorter number may have space for one more result.
     let is_shortened = marker::parse(&longest).is_some_and(|marker| marker["truncated"] == true);
     let reserve = if is_shortened { marker_limit } else { longest.len() } + 2;
@@ -115,7 +115,7 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     let count = parts.len();
     let numbered = parts.into_iter().enumerate();
     numbered
-        .map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, &options.executable, i + 1, count, marker_limit)))
+        .map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, options, i + 1, count, marker_limit)))
         .collect()
 }
 

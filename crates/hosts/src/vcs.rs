@@ -8,12 +8,14 @@ mod hosts;
 pub(crate) mod http;
 mod issue;
 mod profile;
+mod shown;
 pub(crate) mod told;
 
 pub use error::HostError;
 pub use hosts::Hosts;
 pub use issue::{HostIssue, IssueEdit, NewIssue};
 pub use profile::Profile;
+pub use shown::ShownComment;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -271,15 +273,6 @@ pub struct HostComment {
     /// True if it was changed later, by anybody, or if the host does not report that.
     pub edited: bool,
     /// Whole text, untrusted.
-    pub body: String,
-}
-
-/// A comment of ours that is not hidden.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownComment {
-    /// Id by which the host hides and rewrites it.
-    pub id: String,
-    /// Whole text.
     pub body: String,
 }
 

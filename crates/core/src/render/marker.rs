@@ -1,12 +1,14 @@
 //! The machine-readable last line of a comment (docs/comment-marker.md). Every part has one; the outbox searches for it
 //! before it posts again.
 
+use super::RenderOptions;
 use super::markdown::turns_direction;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicySetReport, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::waiting::PlaceInLine;
 use crate::domain::{ProjectId, RunId, command::CommandName};
 use crate::wording::command_line;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
 
@@ -17,9 +19,11 @@ const PREFIX: &str = "<!-- tidelock:";
 const SUFFIX: &str = " -->";
 
 /// Returns the marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated` is set.
-pub(super) fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: usize) -> String {
+pub(super) fn line(reply: &Reply, options: &RenderOptions, part: usize, parts: usize, limit: usize) -> String {
+    let executable = options.executable.as_str();
     let mut marker = JsonObject::default();
     marker.put("v", json!(1));
+    marker.put("at", json!(format!("{:.3}", options.now)));
     marker.put("run", json!(reply.run));
     marker.put("part", json!(part));
     marker.put("parts", json!(parts));
@@ -300,6 +304,11 @@ pub fn is_of_drift(body: &str, subject: &str) -> bool {
 pub(super) fn last_line(body: &str) -> Option<&str> {
     let line = body.trim_end().lines().next_back()?.trim();
     (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)
+}
+
+/// Returns the time at which a comment's text was made; none without a marker, or from a version that wrote none.
+pub fn made_at(body: &str) -> Option<Timestamp> {
+    parse(body)?["at"].as_str()?.parse().ok()
 }
 
 /// Returns the JSON of the marker in a comment's last line.

@@ -75,15 +75,14 @@ pub(super) async fn shown(host: &AzureDevOps, pull: &PullId) -> Result<Vec<Shown
             && first["commentType"] == "text"
             && host.login(&account, &first["author"]).is(&host.user)
     });
-    let mut found: Vec<((Timestamp, u64), ShownComment)> = own
+    let found = own
         .filter_map(|thread| {
             let first = &thread["comments"][0];
             let (id, body) = (thread["id"].as_u64()?, first["content"].as_str()?);
-            Some(((written(first)?, id), ShownComment { id: id.to_string(), body: body.to_owned() }))
+            Some((written(first)?, id, ShownComment { id: id.to_string(), body: body.to_owned() }))
         })
         .collect();
-    found.sort_by_key(|(place, _)| *place);
-    Ok(found.into_iter().map(|(_, comment)| comment).collect())
+    Ok(ShownComment::oldest_first(found))
 }
 
 /// Returns the time at which the text of a comment was last written.

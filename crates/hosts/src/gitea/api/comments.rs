@@ -75,7 +75,7 @@ pub(super) async fn one(host: &Gitea, pull: &PullId, id: u64) -> Result<Option<H
 pub(super) async fn shown(host: &Gitea, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
     let own = host.own_login().await?;
     let (rows, _) = rows(host, pull, None).await?;
-    let mut shown: Vec<(Timestamp, u64, ShownComment)> = rows
+    let shown = rows
         .iter()
         .filter(|row| answers::login(&row["user"]).is(own))
         .filter_map(|row| {
@@ -84,8 +84,7 @@ pub(super) async fn shown(host: &Gitea, pull: &PullId) -> Result<Vec<ShownCommen
             (!body.starts_with(FOLDED)).then_some((answers::moment(&row["updated_at"])?, id, shown))
         })
         .collect();
-    shown.sort_by_key(|(at, id, _)| (*at, *id));
-    Ok(shown.into_iter().map(|(.., shown)| shown).collect())
+    Ok(ShownComment::oldest_first(shown))
 }
 
 /// Folds comments, with one request each.

@@ -26,10 +26,11 @@ pub(super) async fn shown(github: &Github, pull: &PullId) -> Result<Vec<ShownCom
         is_served(github, repo, repository).then_some(()).ok_or(moved)?;
     }
     let all = repository["pullRequest"]["comments"]["nodes"].as_array().ok_or_else(|| odd(&what, "no comments"))?;
-    let own = all.iter().filter(|comment| comment["isMinimized"] == false && is_own(github, &comment["author"]));
-    let mut own: Vec<(Timestamp, ShownComment)> = own.filter_map(comment).collect();
-    own.sort_by_key(|(written, _)| *written);
-    Ok(own.into_iter().map(|(_, comment)| comment).collect())
+    // The host lists them in order of creation.
+    let own =
+        (0..).zip(all).filter(|(_, comment)| comment["isMinimized"] == false && is_own(github, &comment["author"]));
+    let own = own.filter_map(|(place, found)| comment(found).map(|(written, shown)| (written, place, shown)));
+    Ok(ShownComment::oldest_first(own.collect()))
 }
 
 /// Returns a comment with the time at which its text was last written.

@@ -66,7 +66,7 @@ pub(super) async fn shown(host: &Gitlab, pull: &PullId) -> Result<Vec<ShownComme
     let path = format!("{}?sort=desc&order_by=updated_at", notes_path(host, pull)?);
     let body = host.http.get(&page_of(&path, PER_PAGE, 1)).await?.body;
     let Value::Array(rows) = &body else { return Err(odd(&path, "not a list")) };
-    let mut shown: Vec<(Timestamp, u64, ShownComment)> = rows
+    let shown = rows
         .iter()
         .filter(|row| is_said(row) && answers::login(&row["author"]).is(own))
         .filter_map(|row| {
@@ -75,8 +75,7 @@ pub(super) async fn shown(host: &Gitlab, pull: &PullId) -> Result<Vec<ShownComme
             (!body.starts_with(FOLDED)).then_some((answers::moment(&row["updated_at"])?, id, shown))
         })
         .collect();
-    shown.sort_by_key(|(at, id, _)| (*at, *id));
-    Ok(shown.into_iter().map(|(.., shown)| shown).collect())
+    Ok(ShownComment::oldest_first(shown))
 }
 
 /// Folds notes, with one request each.
