@@ -23,6 +23,7 @@ mod cloud_run;
 mod comparisons;
 mod discarded_approvals;
 mod doctor;
+mod document_links;
 mod documented;
 mod drift;
 mod examples;
