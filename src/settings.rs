@@ -40,7 +40,7 @@ mod without_effect;
 use crate::domain::command::CommandName;
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 use typed::Reader;
@@ -165,11 +165,22 @@ impl Settings {
 
 /// Returns this process' variables without those that are settings, for a server that gets all of its settings from us.
 pub fn plain_environment() -> Vec<(OsString, OsString)> {
-    let is_setting = |name: &OsString| {
-        let name = name.to_string_lossy();
-        name.starts_with("ATLANTIS_") || name.starts_with("TIDELOCK_") || name == "PORT"
-    };
     std::env::vars_os().filter(|(name, _)| !is_setting(name)).collect()
+}
+
+/// Returns the names of this process' variables that are settings, sorted.
+pub(crate) fn variables_of_settings() -> Vec<String> {
+    let mut names: Vec<String> = std::env::vars_os()
+        .filter(|(name, _)| is_setting(name))
+        .map(|(name, _)| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+fn is_setting(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with("ATLANTIS_") || name.starts_with("TIDELOCK_") || name == "PORT"
 }
 
 /// Returns each secret once, and also without white space around it, as it is used.

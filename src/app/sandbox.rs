@@ -2,14 +2,16 @@
 
 mod jobs;
 mod server;
+mod settings;
 
 use super::{fail, logging, not_taken, say};
 use crate::sandbox::tour::{TourKind, safety, terminal::Style};
 use crate::sandbox::{Forge, ForgeOptions, HostKind, SandboxExecutor, demo, missing_tools, tour};
-use crate::settings;
+use crate::settings::{plain_environment, variables_of_settings};
 use anyhow::{Context, Result, anyhow};
-use clap::{Arg, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use server::Launch;
+use settings::SandboxSettings;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, TcpListener};
@@ -24,6 +26,10 @@ const PORT: u16 = 4141;
 const FORGE_PORT: u16 = 4142;
 /// Attempts to remove a directory.
 const REMOVALS: usize = 5;
+/// Notice about a person's own repository.
+const OWN: &str = "The first page has a copy of your repository: change a file there to open a pull request. Terraform runs with your \
+    credentials and backends, so a plan reads what is real, and may lock its state. `atlantis apply` is switched off unless --set \
+    allow-commands lists it.\n\n";
 /// Column at which comments are wrapped.
 const WIDTH: usize = 100;
 
@@ -34,7 +40,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         Ok(matches) => matches,
         Err(error) => return not_taken(&error),
     };
-    let environment = settings::plain_environment();
+    let environment = plain_environment();
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.to_string_lossy());
     let missing = missing_tools(&path.unwrap_or_default());
     if !missing.is_empty() {
@@ -47,11 +53,18 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let tour = named("tour").and_then(|name| TourKind::ALL.into_iter().find(|kind| kind.name() == name));
     let host = named("host").and_then(|name| HostKind::ALL.into_iter().find(|kind| kind.name() == name));
     let executor = named("executor").and_then(|name| SandboxExecutor::ALL.into_iter().find(|kind| kind.name() == name));
+    let executor = executor.unwrap_or_default();
     let touring = tour.is_some();
+    let settings = match chosen_settings(&matches, executor, tour) {
+        Ok(settings) => settings,
+        Err(error) => return fail(&format!("tidelock sandbox: {error:#}\n")),
+    };
     let options = SandboxOptions {
         tour,
         host: host.unwrap_or_default(),
-        executor: executor.unwrap_or_default(),
+        executor,
+        settings,
+        repo: matches.get_one::<PathBuf>("repo").cloned(),
         port: Port { name: "--port", given: port("port"), usual: if touring { 0 } else { PORT } },
         forge_port: Port {
             name: "--forge-port",
@@ -76,6 +89,19 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("tidelock sandbox: {error:#}\n")),
     }
+}
+
+/// Returns the settings that the arguments add to those of the sandbox.
+fn chosen_settings(matches: &ArgMatches, executor: SandboxExecutor, tour: Option<TourKind>) -> Result<SandboxSettings> {
+    let mut settings = match matches.get_one::<PathBuf>("repo-config") {
+        Some(file) => SandboxSettings::default().with_file(file)?,
+        None => SandboxSettings::of_executor(executor, tour),
+    };
+    if matches.contains_id("repo") {
+        settings = settings.reading();
+    }
+    let chosen = matches.get_many::<(String, String)>("set").into_iter().flatten();
+    Ok(settings.with(chosen.cloned().collect()))
 }
 
 /// Signal that ends the sandbox.
@@ -118,6 +144,9 @@ struct SandboxOptions {
     tour: Option<TourKind>,
     host: HostKind,
     executor: SandboxExecutor,
+    settings: SandboxSettings,
+    /// A person's own repository, in place of the sample.
+    repo: Option<PathBuf>,
     port: Port,
     forge_port: Port,
     dir: Option<PathBuf>,
@@ -156,6 +185,31 @@ pub(super) fn command() -> clap::Command {
                 .value_parser(SandboxExecutor::ALL.map(SandboxExecutor::name))
                 .default_value(SandboxExecutor::default().name())
                 .help("Where jobs run: in the server, or in processes of this machine that outlive it"),
+        )
+        .arg(
+            Arg::new("repo")
+                .long("repo")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with("tour")
+                .help("Use the checked-out commit of this git repository instead of the sample, as branch main; apply is switched off"),
+        )
+        .arg(
+            Arg::new("repo-config")
+                .long("repo-config")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["tour", "executor"])
+                .help("Server-side configuration (repos.yaml) of the server"),
+        )
+        .arg(
+            Arg::new("set")
+                .long("set")
+                .value_name("NAME=VALUE")
+                .value_parser(settings::parsed)
+                .action(ArgAction::Append)
+                .conflicts_with("tour")
+                .help("A setting of the server, such as automerge=true; may be repeated"),
         )
         .arg(port("port", "Port of the server [default: 4141, or any free one]"))
         .arg(port("forge-port", "Port of the forge [default: 4142, or any free one]"))
@@ -213,9 +267,7 @@ async fn play(options: &SandboxOptions, scratch: &SandboxDirectory) -> Result<Op
     let forge =
         Forge::start_as(options.host, ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
     let port = options.port.free()?;
-    let repo_config = options.executor.repo_config(options.tour);
-    let launch =
-        Launch::new(&options.environment, &options.level, port, &forge, &scratch.path, repo_config.as_deref())?;
+    let launch = Launch::new(&options.environment, &options.level, port, &forge, &scratch.path, &options.settings)?;
     forge.set_webhook(&format!("{}/events", launch.url));
     let style = Style { colours: std::io::stdout().is_terminal(), width: WIDTH };
     if let Some(kind) = options.tour {
@@ -232,7 +284,7 @@ async fn play(options: &SandboxOptions, scratch: &SandboxDirectory) -> Result<Op
         signal = &mut ended => return Ok(Some(signal)),
     };
     let result = tokio::select! {
-        result = stay(&forge, &launch.url, style) => result.map(|()| None),
+        result = stay(&forge, &launch.url, style, options.repo.as_deref()) => result.map(|()| None),
         signal = ended => Ok(Some(signal)),
     };
     server.stop().await?;
@@ -268,14 +320,27 @@ async fn play_tour(
     }
 }
 
-/// Opens a pull request and prints events until a signal ends it.
-async fn stay(forge: &Forge, url: &str, style: Style) -> Result<()> {
-    let repo = demo::populate(forge).await?;
-    say(&format!(
-        "Pull requests  {}\nServer         {url}\n\nPush, comment and merge on the first page; see locks and logs on the second. Ctrl-C ends it.\n\n",
-        forge.url()
-    ));
-    demo::story_start(&repo).await?;
+/// Opens a pull request of the sample, or offers a person's own repository, and prints events until a signal ends it.
+async fn stay(forge: &Forge, url: &str, style: Style, own: Option<&Path>) -> Result<()> {
+    let sample = match own {
+        Some(dir) => {
+            forge.import_repo(demo::repository(forge.kind()), dir).await.context("--repo")?;
+            None
+        }
+        None => Some(demo::populate(forge).await?),
+    };
+    let ignored = variables_of_settings();
+    if !ignored.is_empty() {
+        say(&format!("Ignored        {} (use --set NAME=VALUE)\n", ignored.join(", ")));
+    }
+    say(&format!("Pull requests  {}\nServer         {url}\n\n", forge.url()));
+    if sample.is_none() {
+        say(OWN);
+    }
+    say("Push, comment and merge on the first page; see locks and logs on the second. Ctrl-C ends it.\n\n");
+    if let Some(repo) = sample {
+        demo::story_start(&repo).await?;
+    }
     demo::narrate(forge, style, &mut std::io::stdout()).await
 }
 

@@ -78,6 +78,7 @@ mod rollout;
 mod room;
 mod rotation;
 mod runs_pages;
+mod sandbox;
 mod second_host;
 mod sleep;
 mod stacked;

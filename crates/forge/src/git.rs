@@ -11,6 +11,8 @@ use tokio::process::Command;
 
 /// Time limit of one plumbing command.
 const GIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit of the copy of a person's repository, which may be large.
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Most bytes of output that are read of one command; more is an error.
 const MAX_GIT_OUTPUT: u64 = 32 << 20;
@@ -76,7 +78,11 @@ pub(super) fn git_command() -> Command {
 }
 
 /// Runs a command with `input` on its standard input. Fails when it cannot be started, takes too long or prints too much.
-async fn output(mut command: Command, input: Vec<u8>) -> anyhow::Result<Output> {
+async fn output(command: Command, input: Vec<u8>) -> anyhow::Result<Output> {
+    output_within(GIT_TIMEOUT, command, input).await
+}
+
+async fn output_within(limit: Duration, mut command: Command, input: Vec<u8>) -> anyhow::Result<Output> {
     let mut child = command.spawn().context("cannot start git; is it installed?")?;
     let (Some(mut stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
@@ -97,7 +103,7 @@ async fn output(mut command: Command, input: Vec<u8>) -> anyhow::Result<Output> 
         }
         Ok(child.wait().await?)
     };
-    let status = tokio::time::timeout(GIT_TIMEOUT, talk).await.context("git took too long")??;
+    let status = tokio::time::timeout(limit, talk).await.context("git took too long")??;
     Ok(Output { status, stdout: out, stderr: err })
 }
 
@@ -198,6 +204,13 @@ impl GitRepo {
     pub(super) async fn fetch(&self, from: &GitRepo, sha: &str) -> anyhow::Result<()> {
         let path = from.path.to_string_lossy().into_owned();
         self.run(&["fetch", "-q", "--no-tags", &path, sha], Vec::new()).await.map(drop)
+    }
+
+    /// Copies the checked-out commit of a person's repository, with its history, to `main`. The path is absolute.
+    pub(super) async fn import(&self, from: &Path) -> anyhow::Result<()> {
+        let mut command = self.command(&["fetch", "-q", "--no-tags", "--update-shallow"]);
+        command.arg(from).arg("HEAD:refs/heads/main");
+        succeed(output_within(IMPORT_TIMEOUT, command, Vec::new()).await?, "git fetch").map(drop)
     }
 
     /// Copies all branches of another repository.

@@ -231,15 +231,35 @@ impl Forge {
     /// Creates a private repository with one commit on `main`. Its name is `OWNER/NAME`, on Azure DevOps `COLLECTION/PROJECT/NAME`,
     /// and GitLab's owners have any number of parts.
     pub async fn create_repo(&self, full_name: &str, files: &[(&str, &str)]) -> anyhow::Result<Repo> {
+        let git = self.empty_repo(full_name).await?;
+        let files: Vec<_> = files.iter().map(|(path, text)| (*path, Some(*text))).collect();
+        git.commit("main", None, "alice", "Begin", &files).await?;
+        self.add_repo(full_name, git)
+    }
+
+    /// Creates a private repository whose `main` is the checked-out commit of a git repository on this machine, with its history. That
+    /// repository is only read.
+    pub async fn import_repo(&self, full_name: &str, from: &Path) -> anyhow::Result<Repo> {
+        let from = from.canonicalize().with_context(|| format!("cannot read {}", from.display()))?;
+        let git = self.empty_repo(full_name).await?;
+        git.import(&from)
+            .await
+            .with_context(|| format!("{} is not the root of a git repository with a commit", from.display()))?;
+        self.add_repo(full_name, git)
+    }
+
+    async fn empty_repo(&self, full_name: &str) -> anyhow::Result<GitRepo> {
         let (owner, name) = self.shared.kind.owner_and_name(full_name)?;
         let mut place = self.shared.dir.join("repos").join(owner).join(format!("{name}.git"));
         if place.exists() {
             // A repository that has moved keeps its place.
             place.set_file_name(format!("{name}.{}.git", self.shared.lock().new_id()));
         }
-        let git = GitRepo::init(&place).await?;
-        let files: Vec<_> = files.iter().map(|(path, text)| (*path, Some(*text))).collect();
-        git.commit("main", None, "alice", "Begin", &files).await?;
+        GitRepo::init(&place).await
+    }
+
+    fn add_repo(&self, full_name: &str, git: GitRepo) -> anyhow::Result<Repo> {
+        let (owner, name) = self.shared.kind.owner_and_name(full_name)?;
         self.shared.change(|state| {
             if state.repos.contains_key(&full_name.to_lowercase()) {
                 bail!("{full_name} is there already");

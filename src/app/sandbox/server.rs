@@ -2,6 +2,7 @@
 //! killed.
 
 use super::jobs;
+use super::settings::SandboxSettings;
 use crate::app::Server;
 use crate::process::{self, Finished, Invocation, Redactor};
 use crate::settings::Settings;
@@ -49,14 +50,14 @@ pub(super) fn data_dir(dir: &Path) -> PathBuf {
 
 impl Launch {
     /// Prepares a server in `dir`: the data directory is [`data_dir`], the bucket is `bucket`. The secrets are environment variables.
-    /// `repo_config` is JSON.
+    /// `settings` are added to those of the sandbox.
     pub(super) fn new(
         environment: &[(OsString, OsString)],
         level: &str,
         port: u16,
         forge: &Forge,
         dir: &Path,
-        repo_config: Option<&str>,
+        settings: &SandboxSettings,
     ) -> Result<Launch> {
         let url = format!("http://127.0.0.1:{port}");
         let (data_dir, bucket) = (data_dir(dir), dir.join("bucket"));
@@ -67,9 +68,6 @@ impl Launch {
             ("data-dir", data_dir.to_string_lossy().into_owned()),
             ("bucket", format!("file://{}", bucket.to_string_lossy())),
             ("log-level", level.to_owned()),
-            ("repo-allowlist", "*".to_owned()),
-            ("checkout-strategy", "merge".to_owned()),
-            ("tf-download", "false".to_owned()),
         ];
         let text = |text: &OsString| text.to_str().map(str::to_owned);
         let mut environment: Vec<(String, String)> =
@@ -77,9 +75,9 @@ impl Launch {
         environment
             .extend(forge.server_secrets().map(|(name, secret)| (name.to_owned(), secret.expose_secret().to_owned())));
         environment.push(("CHECKPOINT_DISABLE".into(), "1".into()));
-        let repo_config = repo_config.map(|json| ("repo-config-json", json.to_owned()));
-        let settings = flags.into_iter().chain(repo_config).chain(forge.server_settings());
-        let args = settings.map(|(name, value)| format!("--{name}={value}")).collect();
+        let own = flags.into_iter().chain(forge.server_settings());
+        let own: Vec<String> = own.map(|(name, value)| format!("--{name}={value}")).collect();
+        let args = own.into_iter().chain(settings.args()).collect();
         let (apart, stop, errors) = Default::default();
         Ok(Launch { url, data_dir, bucket, args, environment, apart, stop, errors })
     }
