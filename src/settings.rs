@@ -52,6 +52,7 @@ pub(crate) use client::{IAP_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE};
 pub use gitea::GiteaSettings;
 pub use github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
 pub use gitlab::GitlabSettings;
+pub(crate) use hosts::is_of_a_host;
 pub use metrics::{MetricsLabels, MetricsSettings};
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 pub use read::command as command_line;

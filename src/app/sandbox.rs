@@ -186,31 +186,7 @@ pub(super) fn command() -> clap::Command {
                 .default_value(SandboxExecutor::default().name())
                 .help("Where jobs run: in the server, or in processes of this machine that outlive it"),
         )
-        .arg(
-            Arg::new("repo")
-                .long("repo")
-                .value_name("DIR")
-                .value_parser(value_parser!(PathBuf))
-                .conflicts_with("tour")
-                .help("Use the checked-out commit of this git repository instead of the sample, as branch main; apply is switched off"),
-        )
-        .arg(
-            Arg::new("repo-config")
-                .long("repo-config")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .conflicts_with_all(["tour", "executor"])
-                .help("Server-side configuration (repos.yaml) of the server"),
-        )
-        .arg(
-            Arg::new("set")
-                .long("set")
-                .value_name("NAME=VALUE")
-                .value_parser(settings::parsed)
-                .action(ArgAction::Append)
-                .conflicts_with("tour")
-                .help("A setting of the server, such as automerge=true; may be repeated"),
-        )
+        .args(own_args())
         .arg(port("port", "Port of the server [default: 4141, or any free one]"))
         .arg(port("forge-port", "Port of the forge [default: 4142, or any free one]"))
         .arg(
@@ -226,6 +202,31 @@ pub(super) fn command() -> clap::Command {
                 .value_name("LEVEL")
                 .help("Log of the server, on standard error [default: error]"),
         )
+}
+
+/// Returns the arguments for a person's own repository, rules and settings.
+fn own_args() -> [Arg; 3] {
+    [
+            Arg::new("repo")
+                .long("repo")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with("tour")
+                .help("Use the checked-out commit of this git repository instead of the sample, as branch main; apply is switched off"),
+            Arg::new("repo-config")
+                .long("repo-config")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["tour", "executor"])
+                .help("Server-side configuration (repos.yaml) of the server"),
+            Arg::new("set")
+                .long("set")
+                .value_name("NAME=VALUE")
+                .value_parser(settings::parsed)
+                .action(ArgAction::Append)
+                .conflicts_with("tour")
+                .help("A setting of the server, such as automerge=true; may be repeated"),
+    ]
 }
 
 /// A directory that is removed when it is dropped, unless the person named it.

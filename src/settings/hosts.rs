@@ -22,6 +22,11 @@ pub(super) struct HostSettings {
     pub(super) secret_files: &'static [&'static str],
 }
 
+/// Returns true if a setting is about one of the hosts.
+pub(crate) fn is_of_a_host(name: &str) -> bool {
+    ALL.iter().flat_map(|host| host.rows).any(|row| row.name == name)
+}
+
 impl HostSettings {
     /// Returns true if a setting shows that the host is used.
     pub(super) fn is_named(&self, r: &Reader) -> bool {

@@ -1,14 +1,13 @@
 //! Settings of the sandbox's server that a person can choose.
 
 use crate::sandbox::{SandboxExecutor, tour::TourKind};
+use crate::settings::is_of_a_host;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 
-/// Settings that the sandbox needs as they are. Those of the host's account have prefixes of their own.
+/// Settings that the sandbox needs as they are, beside those of the hosts.
 const FIXED: [&str; 8] =
     ["atlantis-url", "bind", "bucket", "data-dir", "log-level", "port", "repo-config", "repo-config-json"];
-/// Prefixes of the settings of the hosts.
-const HOSTS: [&str; 5] = ["azuredevops-", "bitbucket-", "gh-", "gitea-", "gitlab-"];
 /// Settings that the sandbox chooses unless a person does.
 const USUAL: [(&str, &str); 3] = [("checkout-strategy", "merge"), ("repo-allowlist", "*"), ("tf-download", "false")];
 /// Commands on a person's own repository, unless another list is chosen: those that change no infrastructure.
@@ -25,7 +24,7 @@ pub(super) fn parsed(text: &str) -> Result<(String, String), String> {
     if name.is_empty() {
         return Err("has no name before `=`".to_owned());
     }
-    if FIXED.contains(&name.as_str()) || HOSTS.iter().any(|host| name.starts_with(host)) {
+    if FIXED.contains(&name.as_str()) || is_of_a_host(&name) {
         return Err(format!("{name} is set by the sandbox itself"));
     }
     Ok((name, value.to_owned()))

@@ -34,6 +34,14 @@ pub(in crate::reply) fn effect_of(reply: &Reply) -> Option<Effect> {
     Some(Effect::Hide { run: reply.run.clone(), command: command.name, projects })
 }
 
+/// Returns our comments with their markers, oldest first. Some hosts report whole seconds: within one, the times in the markers decide.
+pub(super) fn with_markers(shown: Vec<ShownComment>) -> Vec<(ShownComment, Value)> {
+    let with_marker = |one: ShownComment| marker::parse(&one.body).map(|marker| (one, marker));
+    let mut marked: Vec<_> = shown.into_iter().filter_map(with_marker).collect();
+    marked.sort_by_cached_key(|(one, marker)| (one.written, marker::made_at(marker)));
+    marked
+}
+
 /// Returns those of our visible comments, oldest first, that precede the first one of this run and that it replaces.
 fn replaced(
     shown: Vec<ShownComment>,
@@ -41,8 +49,7 @@ fn replaced(
     command: CommandName,
     projects: Option<&[ProjectId]>,
 ) -> Vec<ShownComment> {
-    let marked: Vec<_> =
-        shown.into_iter().filter_map(|one| marker::parse(&one.body).map(|marker| (one, marker))).collect();
+    let marked = with_markers(shown);
     // Absent: it was deleted, or a newer one has hidden it.
     let Some(newer) = marked.iter().position(|(_, marker)| marker["run"] == run.as_str()) else { return Vec::new() };
     // The checks of this plan may have been written over an earlier comment in the same second.
@@ -100,6 +107,7 @@ impl OutboxInner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::Timestamp;
     use serde_json::json;
 
     fn project(dir: &str) -> ProjectId {
@@ -112,7 +120,8 @@ mod tests {
 
     fn shown_comment(id: &str, run: &str, rows: &[Value]) -> ShownComment {
         let marker = json!({"v": 1, "run": run, "part": 1, "parts": 1, "results": rows});
-        ShownComment { id: id.to_owned(), body: format!("text\n<!-- tidelock:{marker} -->") }
+        let body = format!("text\n<!-- tidelock:{marker} -->");
+        ShownComment { id: id.to_owned(), body, written: Timestamp::UNIX_EPOCH }
     }
 
     fn hidden(shown: &[ShownComment], run: &str, command: CommandName, projects: Option<&[ProjectId]>) -> Vec<String> {
@@ -129,7 +138,7 @@ mod tests {
             shown_comment("failed", "r4", &[row("apply", "b", "error")]),
             shown_comment("broken", "r5", &[json!({"cmd": "plan", "scope": "command", "outcome": "error"})]),
             shown_comment("policies", "r6", &[row("policy_check", "a", "failure")]),
-            ShownComment { id: "hand".into(), body: "no marker".into() },
+            ShownComment { id: "hand".into(), body: "no marker".into(), written: Timestamp::UNIX_EPOCH },
             shown_comment("new", "new", std::slice::from_ref(&a)),
             shown_comment("newer", "newer", std::slice::from_ref(&a)),
         ];
@@ -157,6 +166,27 @@ mod tests {
         let plan = shown_comment("plan", "new", &[row("plan", "a", "success")]);
         let shown = [checks("before", "other"), checks("own", own.as_str()), plan];
         assert_eq!(hidden(&shown, "new", CommandName::Plan, None), ["before"]);
+    }
+
+    #[test]
+    fn the_markers_decide_within_a_second() {
+        let comment = |id: &str, second: i64, at: Option<&str>| {
+            let mut marker = json!({"v": 1, "run": id, "results": [row("plan", "a", "success")]});
+            if let Some(at) = at {
+                marker["at"] = json!(format!("2026-11-29T09:30:00.{at}Z"));
+            }
+            let body = format!("text\n<!-- tidelock:{marker} -->");
+            ShownComment { id: id.to_owned(), body, written: Timestamp::from_second(second).unwrap() }
+        };
+        let shown = [
+            comment("second before", 1, Some("999")),
+            comment("of an older version", 2, None),
+            comment("new", 2, Some("500")),
+            comment("written over", 2, Some("499")),
+            comment("newer", 2, Some("501")),
+        ];
+        let expected = ["second before", "of an older version", "written over"];
+        assert_eq!(hidden(&shown, "new", CommandName::Plan, None), expected);
     }
 
     #[test]

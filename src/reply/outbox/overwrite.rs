@@ -6,7 +6,7 @@
 //! the earlier text back until the next plan.
 
 use super::OutboxInner;
-use super::hide::is_told_anew;
+use super::hide::{is_told_anew, with_markers};
 use crate::domain::command::CommandName;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::OverwriteScope;
@@ -41,8 +41,8 @@ fn overwritten(shown: Vec<ShownComment>, new: &Value, scope: OverwriteScope) -> 
     let is_earlier = |old: &Value| {
         old["run"] != new["run"] && old["results"][0]["cmd"] == kind && is_told_anew(old, command, projects.as_deref())
     };
-    let marked = shown.into_iter().filter_map(|one| marker::parse(&one.body).map(|marker| (one, marker)));
-    let mut earlier: Vec<(ShownComment, Value)> = marked.filter(|(_, marker)| is_earlier(marker)).collect();
+    let mut earlier = with_markers(shown);
+    earlier.retain(|(_, marker)| is_earlier(marker));
     let last = earlier.last()?.1["run"].clone();
     earlier.retain(|(_, marker)| marker["run"] == last);
     let (part, parts) = (new["part"].as_u64()?, new["parts"].as_u64()?);
@@ -92,6 +92,7 @@ impl OutboxInner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::Timestamp;
     use serde_json::json;
 
     fn row(cmd: &str, dir: &str) -> Value {
@@ -103,7 +104,8 @@ mod tests {
     }
 
     fn shown(id: &str, marker: &Value) -> ShownComment {
-        ShownComment { id: id.to_owned(), body: format!("text\n<!-- tidelock:{marker} -->") }
+        let body = format!("text\n<!-- tidelock:{marker} -->");
+        ShownComment { id: id.to_owned(), body, written: Timestamp::UNIX_EPOCH }
     }
 
     fn place(all: &[ShownComment], new: &Value, scope: OverwriteScope) -> Option<String> {
@@ -119,7 +121,7 @@ mod tests {
             shown("second", &plan("2", "b")),
             shown("policies", &marker("3", 1, 1, &[row("policy_check", "a")])),
             shown("applied", &marker("4", 1, 1, &[row("apply", "a")])),
-            ShownComment { id: "person".to_owned(), body: "no marker".to_owned() },
+            ShownComment { id: "person".to_owned(), body: "no marker".to_owned(), written: Timestamp::UNIX_EPOCH },
         ];
         assert_eq!(place(&all, &plan("9", "c"), Any).as_deref(), Some("second"));
         assert_eq!(place(&all, &plan("9", "a"), SameProjects).as_deref(), Some("first"));

@@ -306,9 +306,9 @@ pub(super) fn last_line(body: &str) -> Option<&str> {
     (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)
 }
 
-/// Returns the time at which a comment's text was made; none without a marker, or from a version that wrote none.
-pub fn made_at(body: &str) -> Option<Timestamp> {
-    parse(body)?["at"].as_str()?.parse().ok()
+/// Returns the time at which the text with this marker was made; none from a version that wrote none.
+pub fn made_at(marker: &Value) -> Option<Timestamp> {
+    marker["at"].as_str()?.parse().ok()
 }
 
 /// Returns the JSON of the marker in a comment's last line.

@@ -198,7 +198,7 @@ fn cleaning_up_lists_directories_and_workspaces() {
     - dir `infra/network` · workspaces `prod`, `staging`
     - dir `.` · workspace `default`
     ");
-    assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"head":"3f2c1abd00000000000000000000000000000000","message":"cleanup","locks_deleted":[{"dir":"infra/network","workspaces":["prod","staging"]},{"dir":".","workspaces":["default"]}]} -->"#);
+    assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"at":"2026-08-22T12:00:00.000Z","run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"head":"3f2c1abd00000000000000000000000000000000","message":"cleanup","locks_deleted":[{"dir":"infra/network","workspaces":["prod","staging"]},{"dir":".","workspaces":["default"]}]} -->"#);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn one_plan() {
 
     [Log and history](https://tide.example/jobs/ab12) · This project is now locked by this pull request ([lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)).
     ");
-    assert_snapshot!(marker_of(&one(network_plan())), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","dir":"infra/network","workspace":"prod","project":"network","outcome":"success","plan":{"add":1,"change":1,"destroy":1,"import":0}}]} -->"#);
+    assert_snapshot!(marker_of(&one(network_plan())), @r#"<!-- tidelock:{"v":1,"at":"2026-08-22T12:00:00.000Z","run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","dir":"infra/network","workspace":"prod","project":"network","outcome":"success","plan":{"add":1,"change":1,"destroy":1,"import":0}}]} -->"#);
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn a_command_that_broke_before_any_project() {
 
     When it is fixed: `atlantis plan`
     ");
-    assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","outcome":"error","reason":"config","scope":"command"}]} -->"#);
+    assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"at":"2026-08-22T12:00:00.000Z","run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","outcome":"error","reason":"config","scope":"command"}]} -->"#);
 }
 
 #[test]

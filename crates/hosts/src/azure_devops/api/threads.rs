@@ -79,7 +79,7 @@ pub(super) async fn shown(host: &AzureDevOps, pull: &PullId) -> Result<Vec<Shown
         .filter_map(|thread| {
             let first = &thread["comments"][0];
             let (id, body) = (thread["id"].as_u64()?, first["content"].as_str()?);
-            Some((written(first)?, id, ShownComment { id: id.to_string(), body: body.to_owned() }))
+            Some((id, ShownComment { id: id.to_string(), body: body.to_owned(), written: written(first)? }))
         })
         .collect();
     Ok(ShownComment::oldest_first(found))

@@ -80,8 +80,9 @@ pub(super) async fn shown(host: &Gitea, pull: &PullId) -> Result<Vec<ShownCommen
         .filter(|row| answers::login(&row["user"]).is(own))
         .filter_map(|row| {
             let (id, body) = (row["id"].as_u64()?, row["body"].as_str()?);
-            let shown = ShownComment { id: id.to_string(), body: body.to_owned() };
-            (!body.starts_with(FOLDED)).then_some((answers::moment(&row["updated_at"])?, id, shown))
+            let written = answers::moment(&row["updated_at"])?;
+            let shown = ShownComment { id: id.to_string(), body: body.to_owned(), written };
+            (!body.starts_with(FOLDED)).then_some((id, shown))
         })
         .collect();
     Ok(ShownComment::oldest_first(shown))

@@ -3,7 +3,6 @@
 use super::{Github, graphql, moved};
 use crate::vcs::http::odd;
 use crate::vcs::{HostError, ShownComment};
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tidelock_core::domain::{Login, PullId, RepoId};
 
@@ -29,15 +28,14 @@ pub(super) async fn shown(github: &Github, pull: &PullId) -> Result<Vec<ShownCom
     // The host lists them in order of creation.
     let own =
         (0..).zip(all).filter(|(_, comment)| comment["isMinimized"] == false && is_own(github, &comment["author"]));
-    let own = own.filter_map(|(place, found)| comment(found).map(|(written, shown)| (written, place, shown)));
+    let own = own.filter_map(|(place, found)| Some((place, comment(found)?)));
     Ok(ShownComment::oldest_first(own.collect()))
 }
 
-/// Returns a comment with the time at which its text was last written.
-fn comment(comment: &Value) -> Option<(Timestamp, ShownComment)> {
+fn comment(comment: &Value) -> Option<ShownComment> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let written = comment["lastEditedAt"].as_str().or(comment["createdAt"].as_str())?.parse().ok()?;
-    Some((written, ShownComment { id: text(&comment["id"])?, body: text(&comment["body"])? }))
+    Some(ShownComment { id: text(&comment["id"])?, body: text(&comment["body"])?, written })
 }
 
 /// Returns true if the author is our account. GraphQL reports the login of an App without its `[bot]`.

@@ -71,8 +71,9 @@ pub(super) async fn shown(host: &Gitlab, pull: &PullId) -> Result<Vec<ShownComme
         .filter(|row| is_said(row) && answers::login(&row["author"]).is(own))
         .filter_map(|row| {
             let (id, body) = (row["id"].as_u64()?, row["body"].as_str()?);
-            let shown = ShownComment { id: id.to_string(), body: body.to_owned() };
-            (!body.starts_with(FOLDED)).then_some((answers::moment(&row["updated_at"])?, id, shown))
+            let written = answers::moment(&row["updated_at"])?;
+            let shown = ShownComment { id: id.to_string(), body: body.to_owned(), written };
+            (!body.starts_with(FOLDED)).then_some((id, shown))
         })
         .collect();
     Ok(ShownComment::oldest_first(shown))

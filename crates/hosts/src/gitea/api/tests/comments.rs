@@ -126,7 +126,7 @@ async fn our_comments_are_folded_once() {
 #[tokio::test]
 async fn a_comment_is_rewritten_and_deleted() {
     let stage = answering(vec![("/issues/comments/3", json!({"id": 3}))]).await;
-    let shown = |id: &str| ShownComment { id: id.into(), body: String::new() };
+    let shown = |id: &str| ShownComment { id: id.into(), body: String::new(), written: Timestamp::UNIX_EPOCH };
     assert!(stage.host.rewrite_comment(&id(), &shown("3"), "now").await.unwrap());
     assert_eq!(stage.body_of("PATCH"), json!({"body": "now"}));
     assert!(!stage.host.rewrite_comment(&id(), &shown("4"), "now").await.unwrap());

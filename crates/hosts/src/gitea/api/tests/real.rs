@@ -90,7 +90,7 @@ async fn comments_are_posted_folded_and_deleted() {
     bot.react(&id, theirs, "unheard-of").await.unwrap();
     bot.react(&id, theirs + 1_000, "eyes").await.unwrap();
     let shown = bot.shown_comments(&id).await.unwrap();
-    assert_eq!(shown, [ShownComment { id: first.to_string(), body: text.into() }]);
+    assert_eq!(shown, [ShownComment { id: first.to_string(), body: text.into(), written: shown[0].written }]);
     bot.hide_comments(&id, &shown).await.unwrap();
     assert_eq!(bot.shown_comments(&id).await.unwrap(), []);
     assert!(bot.comment(&id, first).await.unwrap().unwrap().body.ends_with("<!-- tidelock:{} -->"));
