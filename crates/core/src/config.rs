@@ -294,4 +294,6 @@ impl ProjectConfig {
 #[cfg(test)]
 mod mutated_tests;
 #[cfg(test)]
+mod schema;
+#[cfg(test)]
 mod tests;

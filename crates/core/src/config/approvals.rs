@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
 /// Highest `count`.
-const MAX_COUNT: i64 = 20;
+pub(super) const MAX_COUNT: i64 = 20;
 
 /// Rules of one project; each of them has to be met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -40,9 +40,9 @@ const RANGES: &str = "a field is malformed or out of its range; there are: minut
 /// Longest cron expression, and longest name of a branch, in bytes.
 const MAX_TEXT: usize = 250;
 /// Most entries of `projects`.
-const MAX_PATTERNS: usize = 100;
+pub(super) const MAX_PATTERNS: usize = 100;
 /// Most entries of `issue_labels`.
-const MAX_LABELS: usize = 5;
+pub(super) const MAX_LABELS: usize = 5;
 /// Longest label, in characters: the limit of hosts.
 const MAX_LABEL: usize = 50;
 /// Shortest time between two scheduled times of a day, in minutes.

@@ -31,15 +31,15 @@ const LOCAL: &str = "local";
 /// Most executors of the file.
 const MAX_EXECUTORS: usize = 100;
 /// Most rules of one list.
-const MAX_RULES: usize = 100;
+pub(super) const MAX_RULES: usize = 100;
 /// Most globs of one rule.
-const MAX_GLOBS: usize = 100;
+pub(super) const MAX_GLOBS: usize = 100;
 /// Longest name, in bytes: names are parts of object names (`vault::jobs`).
 const MAX_NAME: usize = 40;
 /// Default of `limit`.
 const DEFAULT_LIMIT: usize = 20;
 /// Highest `limit`.
-const MAX_LIMIT: i64 = 10_000;
+pub(super) const MAX_LIMIT: i64 = 10_000;
 
 /// An entry of `executors`.
 #[derive(Debug, Clone, PartialEq, Eq)]

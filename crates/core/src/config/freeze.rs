@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
 /// Most windows of one list.
-const MAX_WINDOWS: usize = 100;
+pub(super) const MAX_WINDOWS: usize = 100;
 /// Longest reason of a window, in characters.
 const MAX_REASON: usize = 300;
 /// Minutes of a week.

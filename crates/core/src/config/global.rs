@@ -1,6 +1,6 @@
 //! Server-side configuration, `repos.yaml`: permissions of repositories, and rules that they cannot weaken.
 
-mod parse;
+pub(super) mod parse;
 #[cfg(test)]
 mod tests;
 

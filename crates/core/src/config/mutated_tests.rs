@@ -96,20 +96,20 @@ policies:
   - {name: net, path: policies/net, source: local, prevent_self_approve: true, owners: {users: [bob]}}
 ";
 
-fn rules() -> RepoRules {
+pub(super) fn rules() -> RepoRules {
     let keys = OVERRIDABLE_KEYS.join(", ");
     let all = format!("repos:\n- id: /.*/\n  allowed_overrides: [{keys}]\n  allow_custom_workflows: true");
     let repo = RepoId { host: "github.com".into(), owner: "o".into(), name: "r".into() };
     GlobalConfig::parse(&all, "repos.yaml").unwrap().rules(&repo, "main")
 }
 
-fn repo_errors(text: &str) -> Vec<String> {
+pub(super) fn repo_errors(text: &str) -> Vec<String> {
     thread_local! { static RULES: RepoRules = rules(); }
     let directories = |_: &str| vec!["envs/dev".to_owned(), "envs/prod".to_owned()];
     RULES.with(|rules| texts(repo::parse(text, "f", rules, "main", &directories)))
 }
 
-fn global_errors(text: &str) -> Vec<String> {
+pub(super) fn global_errors(text: &str) -> Vec<String> {
     texts(GlobalConfig::parse(text, "f"))
 }
 
@@ -139,7 +139,7 @@ fn check_one(error: &str, text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn repos() -> Vec<String> {
+pub(super) fn repos() -> Vec<String> {
     let mut all = examples("tests/fixtures/check", "atlantis.yaml");
     all.extend(examples("tests/fixtures/check/wrong", ".yaml"));
     all.extend(examples("examples", "atlantis.yaml"));
@@ -147,7 +147,7 @@ fn repos() -> Vec<String> {
     all
 }
 
-fn globals() -> Vec<String> {
+pub(super) fn globals() -> Vec<String> {
     let mut all = examples("tests/fixtures/check", "repos.yaml");
     all.extend(examples("tests/fixtures/check/wrong-server", ".yaml"));
     all.extend(examples("examples", "repos.yaml"));

@@ -15,7 +15,7 @@ use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
 /// Most entries.
-const MAX_PEOPLE: usize = 10_000;
+pub(super) const MAX_PEOPLE: usize = 10_000;
 /// Longest name of a person, and longest login, in bytes.
 const MAX_NAME: usize = 320;
 

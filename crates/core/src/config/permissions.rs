@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Most rules of one list.
-const MAX_RULES: usize = 1000;
+pub(super) const MAX_RULES: usize = 1000;
 /// Most people and teams that a refusal names.
 const MAX_NAMED: usize = 10;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
 /// Most policy sets.
-const MAX_SETS: usize = 100;
+pub(super) const MAX_SETS: usize = 100;
 
 /// Policy engine: built in, or conftest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

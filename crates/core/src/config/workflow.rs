@@ -13,7 +13,7 @@ use serde_saphyr::Spanned;
 /// Built-in steps that run Terraform.
 const BUILTIN_STEPS: [&str; 7] = ["init", "plan", "show", "policy_check", "apply", "import", "state_rm"];
 /// Most steps of one stage.
-const MAX_STEPS: usize = 200;
+pub(super) const MAX_STEPS: usize = 200;
 
 /// The stages of a workflow; a stage that the YAML leaves out has the built-in steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
 /// Most entries of `repos`.
-const MAX_ENTRIES: usize = 10_000;
+pub(in crate::config) const MAX_ENTRIES: usize = 10_000;
 
 pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigErrors> {
     let empty = || {
