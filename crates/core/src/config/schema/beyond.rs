@@ -80,6 +80,8 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("it is more often than once", Server, "repos: [{id: a/b/c, drift: {schedule: '* * * * *'}}]"),
     ("is no port of UDP", Server, "metrics: {statsd: {host: a, port: '70000'}}"),
     ("a whole number is expected", Repo, "{version: 3, projects: [{dir: a, execution_order_group: 1.0}]}"),
+    // A name that is taken.
+    ("`local` is always there", Server, "executors: {local: {kind: process}}"),
     // Tags of YAML.
     ("cannot deserialize tagged scalar", Repo, "{version: !!int 3}"),
     // Limits in bytes or characters.

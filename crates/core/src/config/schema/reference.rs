@@ -144,7 +144,10 @@ fn kind(key: &Key, schema: &Value, is_inlined: bool) -> String {
         |types| types.iter().filter_map(Value::as_str).collect(),
     );
     match types.first() {
-        Some(&"array") => format!("list of {}", kind(key, &schema["items"], is_inlined)),
+        Some(&"array") => {
+            let most = schema["maxItems"].as_u64().map_or_else(String::new, |most| format!(" ({most} at most)"));
+            format!("list of {}{most}", kind(key, &schema["items"], is_inlined))
+        }
         Some(&"object") => format!("map of {}", kind(key, &schema["additionalProperties"], is_inlined)),
         Some(&"string") => key.form.map_or("text", |form| form.name).to_owned(),
         Some(&"integer") => "number".to_owned(),

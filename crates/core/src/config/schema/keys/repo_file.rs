@@ -83,11 +83,11 @@ pub(super) const SECTIONS: &[Section] = &[
                 .form(NAME)
                 .example("network"),
             key("workspace", "Workspace of Terraform.").form(WORKSPACE).default("default").example("prod"),
-            key("branch", "Base branches of the pull requests in which the project exists.")
+            key("branch", "Base branches of the pull requests in which the project exists, as `/^main$/`.")
                 .form(REGEX)
                 .by_default("any")
                 .example("/^main$/"),
-            key("terraform_version", "Exact version, which is downloaded where it is missing (`--tf-download`).")
+            key("terraform_version", "Exact version such as `1.11.4`, which is downloaded where it is missing (`--tf-download`).")
                 .form(VERSION)
                 .by_default("the newest that `required_version` allows")
                 .example("1.11.4"),
@@ -117,7 +117,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key("workflow", "Name of a [workflow](workflows.md) of this file or of the server.")
                 .by_default("that of `repos.yaml`")
                 .example("default"),
-            key("plan_requirements", "[Requirements](server-config.md#requirements) of `plan`.")
+            key("plan_requirements", "[Requirements](server-config.md#requirements) of `plan`. The list replaces that of the server.")
                 .listed()
                 .by_default("those of `repos.yaml`")
                 .example("[undiverged]"),

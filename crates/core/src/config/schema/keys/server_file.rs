@@ -66,8 +66,8 @@ pub(super) const SECTIONS: &[Section] = &[
                 .form(ID)
                 .required()
                 .example("github.com/acme/infra"),
-            key("branch", "Base branches that are served.").form(REGEX).by_default("any").example("/^main$/"),
-            key("repo_config_file", "Another name of the repository's file.")
+            key("branch", "Base branches that are served, as `/^main$/`.").form(REGEX).by_default("any").example("/^main$/"),
+            key("repo_config_file", "Another name of the repository's file, such as `infra/atlantis.yaml`.")
                 .form(FILE)
                 .by_default("`atlantis.yaml`, then `tidelock.yaml`")
                 .example("infra/atlantis.yaml"),
@@ -264,7 +264,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key("owners", "People and teams who may approve findings of any set.").of("owners").example("{teams: [security]}"),
             key("approve_count", "Number of owners who have to approve.").default("1").example("2"),
             key("sticky_policy_approvals", "Approvals hold for later plans without new findings.").default("false"),
-            key("policy_item_regex", "Pattern of one finding.").by_default("the whole output").example("FAIL.*"),
+            key("policy_item_regex", "Regular expression of one finding.").by_default("the whole output").example("FAIL.*"),
             key("conftest_version", "Version for `--policy-engine=conftest`.").form(CONFTEST).by_default("any").example("0.66.0"),
             key("policy_sets", "The sets.").of("policy_set").items(0, MAX_SETS).example("[{name: buckets, path: /etc/tidelock/policies}]"),
         ],
@@ -280,7 +280,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key("owners", "Further owners of this set.").of("owners").example("{users: [alice]}"),
             key("approve_count", "Number of owners who have to approve.").by_default("that of all sets").example("2"),
             key("sticky_policy_approvals", "Approvals hold for later plans without new findings.").by_default("that of all sets").example("true"),
-            key("policy_item_regex", "Pattern of one finding.").by_default("that of all sets").example("FAIL.*"),
+            key("policy_item_regex", "Regular expression of one finding.").by_default("that of all sets").example("FAIL.*"),
             key("prevent_self_approve", "The author of the pull request may not approve.").default("false").example("true"),
         ],
     },
