@@ -86,6 +86,7 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("cannot deserialize tagged scalar", Repo, "{version: !!int 3}"),
     // Limits in bytes or characters.
     ("the glob is longer than", Repo, "{version: 3, projects: [{dir: 'LONG*'}]}"),
+    ("is no cron expression", Server, "repos: [{id: a/b/c, drift: {schedule: LONG 3 * * *}}]"),
     ("is not the name of a branch", Server, "repos: [{id: a/b/c, drift: {schedule: 0 3 * * *, branch: LONG}}]"),
     ("a label has 1 to", Server, "repos: [{id: a/b/c, drift: {schedule: 0 3 * * *, issue: true, issue_labels: LONG}}]"),
     ("is no name of a person", Server, "people: [{person: LONG, login: h/a}]"),
