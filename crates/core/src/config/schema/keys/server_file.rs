@@ -262,7 +262,7 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "policies",
         keys: &[
             key("owners", "People and teams who may approve findings of any set.").of("owners").example("{teams: [security]}"),
-            key("approve_count", "Number of owners who have to approve.").default("1").example("2"),
+            key("approve_count", "Number of owners of a set who have to approve before its plan is applied.").default("1").example("2"),
             key("sticky_policy_approvals", "Approvals hold for later plans without new findings.").default("false"),
             key("policy_item_regex", "Regular expression of one finding.").by_default("the whole output").example("FAIL.*"),
             key("conftest_version", "Version for `--policy-engine=conftest`.").form(CONFTEST).by_default("any").example("0.66.0"),
@@ -273,7 +273,10 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "policy_set",
         keys: &[
             key("name", "Its name, unique in the file.").form(SET).required().example("buckets"),
-            key("path", "File or directory with the policies. Without a leading slash it begins at the project's directory.")
+            key(
+                "path",
+                "File or directory with the policies, best absolute: another one is in the project's directory, where the pull request may change it. Left out if [`run` steps](workflows.md#results-of-a-scanner-as-a-policy) print the results.",
+            )
                 .form(POLICIES)
                 .example("/etc/tidelock/policies"),
             key("source", "Place of the policies. Atlantis knows `github` too.").only(&["local"]).default("local"),
