@@ -111,7 +111,7 @@ fn a_person_tries_an_own_repository_with_own_files() {
     let place = dir.path().canonicalize().unwrap();
     own_repository(own.path());
     let rules = place.join("repos.yaml");
-    let words = "repos: [{id: /.*/, pre_workflow_hooks: [{run: echo from the hook > hooked.txt}], workflow: own}]\n\
+    let words = "repos: [{id: /.*/, pre_workflow_hooks: [{run: echo hooked > hooked.txt}], workflow: own}]\n\
                  workflows: {own: {plan: {steps: [init, run: cat \"$DIR/../hooked.txt\", plan]}}}\n";
     std::fs::write(&rules, words).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
@@ -132,8 +132,8 @@ fn a_person_tries_an_own_repository_with_own_files() {
     let text = "resource \"terraform_data\" \"this\" {\n  input = 2\n}\n";
     let fields = [("as", "alice"), ("branch", "two"), ("title", "Two"), ("path", "site/main.tf"), ("content", text)];
     assert_eq!(send_form(&format!("{forge}/acme/infrastructure/new"), &fields), 303);
+    until("Pre workflow hook #0 success");
     until("1 to add");
-    until("from the hook");
     let comment = [("as", "alice"), ("body", "tide apply")];
     assert_eq!(send_form(&format!("{forge}/acme/infrastructure/pull/1/comment"), &comment), 303);
     until("switched off");

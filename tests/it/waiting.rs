@@ -52,7 +52,7 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
         ctx.next(&first).await.is_message("cleanup").has("Next in line for dir `a` · workspace `default`: #2");
         let said = ctx.next(&second).await;
         said.is_replan("success");
-        said.has("Planned without being asked");
+        said.has("Planned automatically");
         assert_eq!(lines(ctx).await, ["a #2: 3"]);
         ctx.say(&second, "atlantis unlock").await.is_message("unlocked").has("Next in line for").has("#3");
         ctx.next(&third).await.is_replan("success");

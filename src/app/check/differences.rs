@@ -12,8 +12,12 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 15] = [
     "approvals",
+    "apply_scope",
+    "on_merge",
+    "reminder_interval",
+    "people",
     "drift",
     "executor",
     "executors",

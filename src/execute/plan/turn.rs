@@ -66,7 +66,7 @@ pub(super) fn remarks(ctx: &Context, work: &CommandRun, free: &[ProjectId]) -> V
     let mut remarks: Vec<String> = free.iter().map(of_free).collect();
     if work.command.trigger == Trigger::Replan {
         remarks.push(
-            "Planned without being asked: it got free, its last plan fell, or what it waited for is applied."
+            "Planned automatically: a project became free, its last plan was invalidated, or what it depends on was applied."
                 .to_owned(),
         );
     }

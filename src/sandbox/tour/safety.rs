@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const PLANNED: Expect = Expect::Result { command: "plan", outcome: "success" };
 const APPLIED: Expect = Expect::Result { command: "apply", outcome: "success" };
 /// Text in an automatic re-plan.
-const BY_ITSELF: &str = "Planned without being asked";
+const BY_ITSELF: &str = "Planned automatically";
 
 /// Plays the stories one after the other on a server with [`REPO_ENTRY`]. Fails if an answer is missing after `ANSWER_TIMEOUT`, or if a
 /// comment or the locks are not as expected.

@@ -25,7 +25,7 @@ fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
         (number, comment(text, result("apply", "failure", json!(reason), owner)))
     };
     let told = |number, text: &str, message: &str| (number, comment(text, json!({"v": 1, "message": message})));
-    let again = |number, project: &str| planned(number, &format!("Plan for {project}. Planned without being asked."));
+    let again = |number, project: &str| planned(number, &format!("Plan for {project}. Planned automatically."));
     let none = || Some(Value::Null);
     let accept = "atlantis unlock --accept-drift -m \"why\"";
     match (event["action"].as_str().unwrap_or_default(), number, event["comment"]["body"].as_str()) {
