@@ -17,6 +17,7 @@ mod job_sweep;
 mod lead;
 mod lease_renewal;
 mod logging;
+mod policies;
 mod retention;
 mod roles;
 mod run_job;

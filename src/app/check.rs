@@ -8,7 +8,7 @@ mod project;
 mod report;
 mod repository;
 
-use super::{executors, hosts, not_taken, say};
+use super::{executors, hosts, not_taken, policies, say};
 use crate::checkout::disk::DiskTree;
 use crate::config::drift::DriftSchedule;
 use crate::config::global::{GlobalConfig, RepoRules};
@@ -194,6 +194,9 @@ fn read_global(
                 && let Err(error) = hosts::check_people(&global, &joined)
             {
                 report.errors_in(file, text, &error.into());
+            }
+            if asked.server {
+                report.warnings.extend(policies::warnings(settings, &global));
             }
             if asked.server || origins.is_given("bucket") {
                 report.warnings.extend(executors::out_of_reach(settings, &global));

@@ -14,7 +14,7 @@ mod web;
 use super::https::Certificate;
 use super::server::STACK;
 use super::services::Parts;
-use super::{fail, hosts, logging, say};
+use super::{fail, hosts, logging, policies, say};
 use crate::notifications::slack_account;
 use crate::settings::{Settings, SettingsError};
 use anyhow::Context as _;
@@ -142,6 +142,11 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
         && let Err(error) = Certificate::load(files)
     {
         findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
+    }
+    if let Some(parts) = parts.as_ref().filter(|_| !asked.from_outside) {
+        for warning in policies::warnings(&settings, &parts.global) {
+            findings.warn("settings", warning, "");
+        }
     }
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));

@@ -1,7 +1,7 @@
 //! Parts of a leading server: those that are made once, and services that are made anew at each start of leadership.
 
 use super::hosts::{self, JoinedHost};
-use super::{comment_templates, executors};
+use super::{comment_templates, executors, policies};
 use crate::checkout::{Checkouts, Credentials, StepUsers};
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
@@ -80,14 +80,8 @@ impl Parts {
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
-        match (settings.enable_policy_checks, global.policies.sets.is_empty()) {
-            (true, true) => tracing::warn!(
-                "--enable-policy-checks is on, and there are no `policies` with `policy_sets` in repos.yaml: no plan can be applied"
-            ),
-            (false, false) => {
-                tracing::warn!("the `policies` of repos.yaml have no effect without --enable-policy-checks")
-            }
-            _ => {}
+        for warning in policies::warnings(&settings, &global) {
+            tracing::warn!("{warning}");
         }
         executors::check(&settings, &global)?;
         if let Some(problem) = executors::out_of_reach(&settings, &global) {
