@@ -210,6 +210,8 @@ impl GitRepo {
     pub(super) async fn import(&self, from: &Path) -> anyhow::Result<()> {
         let mut command = self.command(&["fetch", "-q", "--no-tags", "--update-shallow"]);
         command.arg(from).arg("HEAD:refs/heads/main");
+        // The person's configuration says which repositories of others are safe to read.
+        command.env_remove("GIT_CONFIG_GLOBAL").env_remove("GIT_CONFIG_NOSYSTEM");
         succeed(output_within(IMPORT_TIMEOUT, command, Vec::new()).await?, "git fetch").map(drop)
     }
 

@@ -242,9 +242,9 @@ impl Forge {
     pub async fn import_repo(&self, full_name: &str, from: &Path) -> anyhow::Result<Repo> {
         let from = from.canonicalize().with_context(|| format!("cannot read {}", from.display()))?;
         let git = self.empty_repo(full_name).await?;
-        git.import(&from)
-            .await
-            .with_context(|| format!("{} is not the root of a git repository with a commit", from.display()))?;
+        git.import(&from).await.with_context(|| {
+            format!("cannot copy {}: name the root of a git repository with a commit", from.display())
+        })?;
         self.add_repo(full_name, git)
     }
 

@@ -117,13 +117,15 @@ fn all_files(file: ConfigFile) -> Vec<String> {
     folders.iter().flat_map(|folder| examples(folder, ending)).chain(blocks(file)).collect()
 }
 
-/// Returns a value with all texts read as if they had no quotes. The parser takes `'true'` and `'1'` where a boolean and a number belong, and
+/// Returns a value with its booleans and numbers read as if they had no quotes. The parser takes `'true'` and `'1'` where a boolean and a number belong, and
 /// an empty text for no output filter; the schema does not.
 fn unquoted(value: Value) -> Value {
     match value {
-        Value::String(text) => {
-            yaml::decode::<Value>(&text, "f").ok().flatten().filter(|plain| !plain.is_object()).unwrap_or_default()
-        }
+        Value::String(text) => match yaml::decode::<Value>(&text, "f").ok().flatten() {
+            Some(plain @ (Value::Bool(_) | Value::Number(_))) => plain,
+            _ if text.is_empty() => Value::Null,
+            _ => Value::String(text),
+        },
         Value::Array(items) => items.into_iter().map(unquoted).collect(),
         Value::Object(entries) => {
             Value::Object(entries.into_iter().map(|(key, value)| (key, unquoted(value))).collect())
@@ -152,6 +154,8 @@ fn the_schema_takes_the_files_that_the_parser_takes() {
         let all = all_files(file);
         assert!(all.len() >= fewest, "only {} files of {file:?}", all.len());
         for text in all {
+            let value = yaml::decode::<Value>(&text, "f").unwrap_or_else(|error| panic!("{text}: {}", error.0));
+            assert_eq!(schema_error(file, &value.unwrap()), None, "{text}");
             assert_eq!(disagreement(file, &text), None, "{text}");
         }
     }

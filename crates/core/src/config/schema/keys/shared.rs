@@ -8,7 +8,8 @@ use crate::config::workflow::MAX_STEPS;
 /// Text that is not blank.
 pub(super) const TEXT: Form = Form { name: "text", pattern: r"\S" };
 pub(super) const REGEX: Form = Form { name: "regex", pattern: r"^/[\s\S]*/$" };
-pub(super) const DURATION: Form = Form { name: "duration", pattern: r"^\s*([0-9]+[hms]?)+\s*$" };
+/// Without nested repetition, on which the engines of editors take exponential time.
+pub(super) const DURATION: Form = Form { name: "duration", pattern: r"^\s*(([0-9]+[hms])+[0-9]*|[0-9]+)\s*$" };
 pub(super) const VERSION: Form = Form {
     name: "version",
     pattern: r"^\s*v?[0-9]+(\.[0-9]+)*(-?[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?(\+[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?\s*$",
