@@ -27,9 +27,9 @@ const FORGE_PORT: u16 = 4142;
 /// Attempts to remove a directory.
 const REMOVALS: usize = 5;
 /// Notice about a person's own repository.
-const OWN: &str = "The first page has a copy of your repository: change a file there to open a pull request. Terraform runs with your \
-    credentials and backends, so a plan reads what is real, and may lock its state. `atlantis apply` is switched off unless --set \
-    allow-commands lists it.\n\n";
+const OWN: &str = "The first page has a copy of your repository: change a file there to open a pull request. Everybody on this machine can \
+    do so. Terraform runs with your credentials and backends: a plan reads what is real, may lock its state, and may create a workspace. \
+    `apply` is switched off unless --set allow-commands lists it.\n\n";
 /// Column at which comments are wrapped.
 const WIDTH: usize = 100;
 
@@ -100,8 +100,7 @@ fn chosen_settings(matches: &ArgMatches, executor: SandboxExecutor, tour: Option
     if matches.contains_id("repo") {
         settings = settings.reading();
     }
-    let chosen = matches.get_many::<(String, String)>("set").into_iter().flatten();
-    Ok(settings.with(chosen.cloned().collect()))
+    settings.with(matches.get_many::<String>("set").into_iter().flatten())
 }
 
 /// Signal that ends the sandbox.
@@ -222,7 +221,6 @@ fn own_args() -> [Arg; 3] {
             Arg::new("set")
                 .long("set")
                 .value_name("NAME=VALUE")
-                .value_parser(settings::parsed)
                 .action(ArgAction::Append)
                 .conflicts_with("tour")
                 .help("A setting of the server, such as automerge=true; may be repeated"),
@@ -332,7 +330,7 @@ async fn stay(forge: &Forge, url: &str, style: Style, own: Option<&Path>) -> Res
     };
     let ignored = variables_of_settings();
     if !ignored.is_empty() {
-        say(&format!("Ignored        {} (use --set NAME=VALUE)\n", ignored.join(", ")));
+        say(&format!("Ignored        {}: the sandbox reads --set NAME=VALUE only\n", ignored.join(", ")));
     }
     say(&format!("Pull requests  {}\nServer         {url}\n\n", forge.url()));
     if sample.is_none() {

@@ -26,7 +26,9 @@ fn read(path: &Path) -> Page {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for event in Parser::new(&text) {
         match event {
-            Event::Start(Tag::Link { link_type, dest_url, .. }) if link_type != LinkType::Email => {
+            Event::Start(Tag::Link { link_type, dest_url, .. } | Tag::Image { link_type, dest_url, .. })
+                if link_type != LinkType::Email =>
+            {
                 page.links.push(dest_url.into_string());
             }
             Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),

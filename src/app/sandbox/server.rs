@@ -88,7 +88,7 @@ impl Launch {
         let settings = Settings::load(self.args.iter().map(OsString::from), environment)
             .map_err(|error| anyhow!("the sandbox's settings are refused: {error}"))?;
         let server = Server::start(settings).await?;
-        server.leads().await?;
+        tokio::time::timeout(START_LIMIT, server.leads()).await.context("the server does not lead")??;
         Ok(server)
     }
 

@@ -6,8 +6,22 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 
 /// Settings that the sandbox needs as they are, beside those of the hosts.
-const FIXED: [&str; 8] =
-    ["atlantis-url", "bind", "bucket", "data-dir", "log-level", "port", "repo-config", "repo-config-json"];
+const FIXED: [&str; 14] = [
+    "atlantis-url",
+    "bind",
+    "bucket",
+    "config",
+    "data-dir",
+    "events-only",
+    "log-level",
+    "port",
+    "repo-config",
+    "repo-config-json",
+    "ssl-cert-file",
+    "ssl-key-file",
+    "wake-queue",
+    "webhook-allowlist",
+];
 /// Settings that the sandbox chooses unless a person does.
 const USUAL: [(&str, &str); 3] = [("checkout-strategy", "merge"), ("repo-allowlist", "*"), ("tf-download", "false")];
 /// Commands on a person's own repository, unless another list is chosen: those that change no infrastructure.
@@ -17,15 +31,16 @@ const READING: (&str, &str) = ("allow-commands", "version,plan,unlock,lock,freez
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SandboxSettings(Vec<(String, String)>);
 
-/// Text of `--set`, as name and value. The name may have its dashes.
-pub(super) fn parsed(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("is not of the form NAME=VALUE")?;
+/// Parses the text of `--set` into name and value; the name may have its dashes. Errors do not repeat the value, which may be a secret. An
+/// empty value is refused, because the server takes it for its own default.
+fn parsed(text: &str) -> Result<(String, String)> {
+    let (name, value) = text.split_once('=').context("--set takes NAME=VALUE")?;
     let name = name.trim().trim_start_matches('-').to_lowercase().replace('_', "-");
-    if name.is_empty() {
-        return Err("has no name before `=`".to_owned());
+    if name.is_empty() || value.is_empty() {
+        bail!("--set takes NAME=VALUE, and neither is empty");
     }
     if FIXED.contains(&name.as_str()) || is_of_a_host(&name) {
-        return Err(format!("{name} is set by the sandbox itself"));
+        bail!("--set cannot change {name}: the sandbox needs it as it is");
     }
     Ok((name, value.to_owned()))
 }
@@ -54,11 +69,12 @@ impl SandboxSettings {
         self
     }
 
-    /// Adds settings that a person chose, in place of those of the same name.
-    pub(super) fn with(mut self, chosen: Vec<(String, String)>) -> SandboxSettings {
+    /// Adds the settings of `--set`, in place of those of the same name.
+    pub(super) fn with<'a>(mut self, texts: impl Iterator<Item = &'a String>) -> Result<SandboxSettings> {
+        let chosen = texts.map(|text| parsed(text)).collect::<Result<Vec<_>>>()?;
         self.0.retain(|(name, _)| chosen.iter().all(|(other, _)| name != other));
         self.0.extend(chosen);
-        self
+        Ok(self)
     }
 
     /// Returns the arguments of the server.
@@ -73,33 +89,42 @@ impl SandboxSettings {
 mod tests {
     use super::*;
 
+    fn args(settings: SandboxSettings, texts: &[&str]) -> Result<Vec<String>, String> {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        let settings = settings.with(texts.iter()).map_err(|error| error.to_string())?;
+        Ok(settings.args().collect())
+    }
+
     #[test]
-    fn a_setting_has_a_name_and_is_not_one_of_the_sandbox() {
-        let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
-        assert_eq!(parsed("automerge=true"), pair("automerge", "true"));
-        assert_eq!(parsed("--Default_TF_Version=1.11.4"), pair("default-tf-version", "1.11.4"));
-        assert_eq!(parsed("var=a=b"), pair("var", "a=b"));
-        for (text, error) in [
-            ("automerge", "NAME=VALUE"),
-            ("--=x", "no name"),
-            ("port=1", "port is set by the sandbox itself"),
-            ("gh-token=x", "set by the sandbox"),
-            ("REPO_CONFIG=x", "set by the sandbox"),
+    fn a_setting_has_a_name_and_a_value_and_is_not_one_of_the_sandbox() {
+        let added = |text: &str| args(SandboxSettings::default(), &[text]).map(|args| args[USUAL.len()..].join(" "));
+        for (text, expected) in [
+            ("automerge=true", "--automerge=true"),
+            ("--Default_TF_Version=1.11.4", "--default-tf-version=1.11.4"),
+            ("var-file-allowlist=a=b", "--var-file-allowlist=a=b"),
         ] {
-            assert!(parsed(text).unwrap_err().contains(error), "{text}");
+            assert_eq!(added(text).as_deref(), Ok(expected), "{text}");
+        }
+        for text in ["automerge", "=true", "--=x", "allow-commands="] {
+            assert!(added(text).unwrap_err().contains("takes NAME=VALUE"), "{text}");
+        }
+        for text in ["port=1", "gh-token=hush", "REPO_CONFIG=x", "--config=x", "gitlab-group-allowlist=x:y"] {
+            let error = added(text).unwrap_err();
+            assert!(error.contains("the sandbox needs it as it is") && !error.contains("hush"), "{text}: {error}");
         }
     }
 
     #[test]
     fn what_a_person_chooses_replaces_what_the_sandbox_would() {
-        let chosen = vec![parsed("checkout-strategy=branch").unwrap(), parsed("allow-commands=all").unwrap()];
-        let settings = SandboxSettings::default().reading().with(chosen);
-        let args: Vec<String> = settings.args().collect();
+        let chosen = ["checkout-strategy=branch", "allow-commands=all"];
         assert_eq!(
-            args,
+            args(SandboxSettings::default().reading(), &chosen).unwrap(),
             ["--repo-allowlist=*", "--tf-download=false", "--checkout-strategy=branch", "--allow-commands=all"]
         );
-        let reading: Vec<String> = SandboxSettings::default().reading().args().collect();
-        assert!(reading[3].starts_with("--allow-commands=") && !reading[3].contains("apply,"), "{reading:?}");
+        let reading = args(SandboxSettings::default().reading(), &[]).unwrap();
+        let allowed = reading.last().unwrap().strip_prefix("--allow-commands=").unwrap().to_owned();
+        for changing in ["apply", "import", "state", "force-unlock", "all"] {
+            assert!(allowed.split(',').all(|command| command != changing), "{allowed}");
+        }
     }
 }
