@@ -34,7 +34,7 @@ fn what_depends_on_others_is_planned_layer_by_layer() {
         said.is("apply", "failure").because("dependency").has("`atlantis apply -p net`");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("`net`");
         let said = ctx.next(&pull).await;
-        said.is_replan("success").has("`b`").has("what it waited for is applied").has_not("`c`");
+        said.is_replan("success").has("`b`").has("what it depends on was applied").has_not("`c`");
         ctx.status(&pull, "atlantis/plan: b", "success", "").await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         ctx.next(&pull).await.is_replan("success").has("`c`");
