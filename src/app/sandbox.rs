@@ -304,6 +304,7 @@ async fn play_tour(
         if let Some(server) = server.lock().await.take() {
             server.kill().await;
         }
+        launch.port_is_free().await?;
         launch.wipe()?;
         *server.lock().await = Some(launch.apart().await?);
         Ok(())

@@ -10,10 +10,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidelock_forge::Forge;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,6 +33,7 @@ const LIFE: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct Launch {
     /// Its address, without trailing slash.
     pub(super) url: String,
+    port: u16,
     data_dir: PathBuf,
     bucket: PathBuf,
     args: Vec<String>,
@@ -79,7 +82,7 @@ impl Launch {
         let own: Vec<String> = own.map(|(name, value)| format!("--{name}={value}")).collect();
         let args = own.into_iter().chain(settings.args()).collect();
         let (apart, stop, errors) = Default::default();
-        Ok(Launch { url, data_dir, bucket, args, environment, apart, stop, errors })
+        Ok(Launch { url, port, data_dir, bucket, args, environment, apart, stop, errors })
     }
 
     /// Starts it in this process; returns once it leads.
@@ -139,6 +142,16 @@ impl Launch {
             None => Ok(()),
             Some(first) => bail!("the server logged {} errors, the first: {first}", errors.len()),
         }
+    }
+
+    /// Waits until the port of a killed server is free: the kernel closes its sockets some time after the signal.
+    pub(super) async fn port_is_free(&self) -> Result<()> {
+        let waiting = async {
+            while TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await.is_err() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(START_LIMIT, waiting).await.with_context(|| format!("port {} is still taken", self.port))
     }
 
     /// Deletes the server's data directory.
