@@ -206,24 +206,27 @@ pub(super) fn command() -> clap::Command {
 /// Returns the arguments for a person's own repository, rules and settings.
 fn own_args() -> [Arg; 3] {
     [
-            Arg::new("repo")
-                .long("repo")
-                .value_name("DIR")
-                .value_parser(value_parser!(PathBuf))
-                .conflicts_with("tour")
-                .help("Use the checked-out commit of this git repository instead of the sample, as branch main; apply is switched off"),
-            Arg::new("repo-config")
-                .long("repo-config")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .conflicts_with_all(["tour", "executor"])
-                .help("Server-side configuration (repos.yaml) of the server"),
-            Arg::new("set")
-                .long("set")
-                .value_name("NAME=VALUE")
-                .action(ArgAction::Append)
-                .conflicts_with("tour")
-                .help("A setting of the server, such as automerge=true; may be repeated"),
+        Arg::new("repo")
+            .long("repo")
+            .value_name("DIR")
+            .value_parser(value_parser!(PathBuf))
+            .conflicts_with("tour")
+            .help(
+                "Use the checked-out commit of this git repository instead of the sample, as branch main; \
+                 apply is switched off",
+            ),
+        Arg::new("repo-config")
+            .long("repo-config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .conflicts_with_all(["tour", "executor"])
+            .help("Server-side configuration (repos.yaml) of the server"),
+        Arg::new("set")
+            .long("set")
+            .value_name("NAME=VALUE")
+            .action(ArgAction::Append)
+            .conflicts_with("tour")
+            .help("A setting of the server, such as automerge=true; may be repeated"),
     ]
 }
 
