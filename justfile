@@ -18,6 +18,10 @@ test-vault:
 deny:
     cargo deny check bans licenses sources
 
+# The manual as a book, in target/book/book.
+book:
+    scripts/book
+
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
