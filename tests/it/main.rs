@@ -23,8 +23,6 @@ mod cloud_run;
 mod comparisons;
 mod discarded_approvals;
 mod doctor;
-mod document_links;
-mod documented;
 mod drift;
 mod examples;
 mod executors;

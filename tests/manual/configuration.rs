@@ -1,7 +1,7 @@
-//! The configuration files of the documentation, as `tidelock check` reads them, and the list of its pages.
+//! The configuration files of the manual, as `tidelock check` reads them, and the list of its pages.
 
+use crate::page::{Block, blocks, pages_in, root};
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::tempdir;
 
@@ -21,45 +21,6 @@ const JOB: &str = "apiVersion:";
 const ALL_ALLOWED: &str = "repos: [{id: /.*/, allow_custom_workflows: true, allowed_overrides: [workflow, plan_requirements, \
     apply_requirements, import_requirements, repo_locks, repo_locking, apply_scope, on_merge, reminder_interval, plan_max_age, approvals, \
     allowed_users, allowed_teams, freeze, policy_check, custom_policy_check, silence_pr_comments, delete_source_branch_on_merge]}]\n";
-
-/// A block of YAML, and where it is.
-struct Block {
-    place: String,
-    text: String,
-}
-
-impl Block {
-    fn begins_with(&self, text: &str) -> bool {
-        self.text.starts_with(text)
-    }
-}
-
-fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
-}
-
-fn pages() -> Vec<PathBuf> {
-    let pages = fs::read_dir(docs()).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = pages.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
-    pages.sort();
-    pages
-}
-
-fn blocks(page: &Path) -> Vec<Block> {
-    let mut found: Vec<Block> = Vec::new();
-    let mut is_inside = false;
-    for (number, line) in fs::read_to_string(page).unwrap().lines().enumerate() {
-        if is_inside && line == "```" {
-            is_inside = false;
-        } else if is_inside {
-            found.last_mut().unwrap().text.push_str(&format!("{line}\n"));
-        } else if line == "```yaml" {
-            is_inside = true;
-            found.push(Block { place: format!("{}:{}", page.display(), number + 1), text: String::new() });
-        }
-    }
-    found
-}
 
 /// Runs the check on a block, beside the templates of Jobs that it may name. Returns the output if there is an error.
 fn refused(block: &Block, job: &str) -> Option<String> {
@@ -84,8 +45,9 @@ fn refused(block: &Block, job: &str) -> Option<String> {
 }
 
 #[test]
-fn the_configuration_files_of_the_documentation_are_valid() {
-    let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
+fn the_configuration_files_of_the_manual_are_valid() {
+    let all = pages_in("docs").into_iter().flat_map(|page| blocks(&page));
+    let all: Vec<Block> = all.filter(|block| block.is("yaml")).collect();
     let job = &all.iter().find(|block| block.begins_with(JOB)).unwrap().text;
     let is_ours = |block: &&Block| !OTHER_FILES.iter().chain([&JOB]).any(|text| block.begins_with(text));
     let ours: Vec<&Block> = all.iter().filter(is_ours).collect();
@@ -96,8 +58,8 @@ fn the_configuration_files_of_the_documentation_are_valid() {
 
 #[test]
 fn the_manual_lists_each_page_once() {
-    let manual = fs::read_to_string(docs().join("README.md")).unwrap();
-    let names = pages().into_iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+    let manual = fs::read_to_string(root().join("docs/README.md")).unwrap();
+    let names = pages_in("docs").into_iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
     let counted =
         names.filter(|name| name != "README.md").map(|name| (manual.matches(&format!("]({name})")).count(), name));
     let wrong: Vec<(usize, String)> = counted.filter(|(count, _)| *count != 1).collect();

@@ -1,22 +1,16 @@
 //! Links between the Markdown files of this repository: their files and headings exist.
 
+use crate::page::{documents, root};
 use pulldown_cmark::{Event, LinkType, Parser, Tag, TagEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-
-/// Directories whose Markdown files are documents of ours.
-const ROOMS: [&str; 6] = ["", "docs", "terraform", "charts/tidelock", "crates/forge", "crates/vault"];
 
 /// Links of a page, and the anchors that others may use.
 #[derive(Default)]
 struct Page {
     links: Vec<String>,
     anchors: BTreeSet<String>,
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Reads a page. A repeated heading gets the anchor with a number, as on GitHub.
@@ -72,10 +66,7 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 fn pages() -> BTreeMap<PathBuf, Page> {
-    let entries = ROOMS.iter().flat_map(|room| fs::read_dir(root().join(room)).unwrap());
-    let paths =
-        entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|ext| ext == "md"));
-    paths.map(|path| (path.clone(), read(&path))).collect()
+    documents().into_iter().map(|path| (path.clone(), read(&path))).collect()
 }
 
 #[test]
