@@ -62,23 +62,25 @@ pub(crate) struct Shell {
     output: BufReader<ChildStdout>,
     /// Files of the shell itself.
     own: TempDir,
+    /// Number of commands that keep running.
+    running: usize,
     /// Texts of the manual, each with what stands for it on this machine.
     replaced: Vec<(String, String)>,
 }
 
 impl Shell {
     /// Starts a shell in this directory, whose environment has only these variables and a `PATH` with `tidelock`.
-    pub(crate) fn start(dir: &Path, environment: &[(&str, String)]) -> Shell {
+    pub(crate) fn start(dir: &Path, environment: &[(String, String)]) -> Shell {
         let own = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidelock"), own.path().join("tidelock")).unwrap();
         let path = format!("{}:{}", own.path().display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("bash");
         command.args(["--noprofile", "--norc"]).current_dir(dir).env_clear().env("PATH", path).env("HOME", own.path());
-        command.envs(environment.iter().map(|(name, value)| (name, value))).process_group(0);
+        command.envs(environment.iter().cloned()).process_group(0);
         let mut bash = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut input, output) = (bash.stdin.take().unwrap(), BufReader::new(bash.stdout.take().unwrap()));
         input.write_all(b"exec 2>&1\n").unwrap();
-        Shell { bash, input, output, own, replaced: Vec::new() }
+        Shell { bash, input, output, own, running: 0, replaced: Vec::new() }
     }
 
     /// Plays sessions with `text` of the manual replaced, in commands and in what they print.
@@ -125,7 +127,11 @@ impl Shell {
 
     /// Starts a command in a terminal, and waits until it has printed what is shown.
     fn keep_running(&mut self, block: &Block, step: &Step) {
-        let (file, script) = (self.own.path().join("output"), self.own.path().join("script"));
+        let (file, script) = {
+            self.running += 1;
+            let own = |name: &str| self.own.path().join(format!("{name}-{}", self.running));
+            (own("output"), own("script"))
+        };
         std::fs::write(&script, format!("exec {}\n", self.filled(&step.command))).unwrap();
         let (_, code) = self.run(&format!(
             "script --quiet --flush --command 'bash {}' {} >/dev/null 2>&1 &",

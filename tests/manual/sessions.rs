@@ -1,7 +1,7 @@
 //! The sessions of the manual, each with what its page takes for granted.
 
 use crate::console::{Shell, sessions};
-use crate::page::{blocks, root};
+use crate::page::{Block, blocks, root};
 use regex::Regex;
 use secrecy::ExposeSecret;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::{TempDir, tempdir};
-use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Pull};
+use tidelock_forge::{Forge, ForgeOptions, HostKind, OpenOptions, Pull};
 use tokio::runtime::Runtime;
 
 /// Secret of the API of these servers.
@@ -82,64 +82,70 @@ fn server_config() {
     play_in_checkout("server-config.md");
 }
 
-/// A server as `get-started.md` sets it up, for a forge that is GitHub.
-struct FirstServer {
+/// A forge, and a shell in which a server for it is started.
+struct Place {
     shell: Shell,
     forge: Forge,
     runtime: Runtime,
     url: String,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
-impl FirstServer {
-    fn new() -> FirstServer {
+impl Place {
+    fn new(kind: HostKind) -> Place {
         let dir = directory();
-        checkout("first", "https://github.com/my-org/my-repo.git", &dir.path().join("my-repo"));
-        let page = blocks(&root().join("docs/get-started.md"));
-        let rules = page.iter().find(|block| block.is("yaml")).unwrap();
-        fs::write(dir.path().join("repos.yaml"), &rules.text).unwrap();
         let runtime = Runtime::new().unwrap();
-        let forge = runtime.block_on(Forge::start(ForgeOptions { dir: dir.path().join("forge"), port: 0 })).unwrap();
-        let main = fs::read_to_string(dir.path().join("my-repo/main.tf")).unwrap();
-        runtime.block_on(forge.create_repo("my-org/my-repo", &[("main.tf", &main)])).unwrap();
+        let options = ForgeOptions { dir: dir.path().join("forge"), port: 0 };
+        let forge = runtime.block_on(Forge::start_as(kind, options)).unwrap();
         let port = free_port();
         let url = format!("http://127.0.0.1:{port}");
-        let environment = [
-            ("TIDELOCK_GH_HOSTNAME", forge.hostname_setting()),
-            ("TIDELOCK_PORT", port.to_string()),
-            ("ATLANTIS_API_SECRET", API_SECRET.to_owned()),
+        let mut environment = vec![
+            ("TIDELOCK_PORT".to_owned(), port.to_string()),
+            ("TIDELOCK_ENABLE_DRIFT_DETECTION".to_owned(), "true".to_owned()),
+            ("ATLANTIS_API_SECRET".to_owned(), API_SECRET.to_owned()),
         ];
+        // What a flag of the manual names is replaced in the flag.
+        let named = |(flag, value)| (format!("TIDELOCK_{}", str::to_uppercase(flag).replace('-', "_")), value);
+        environment.extend(forge.server_settings().into_iter().map(named));
         let mut shell = Shell::start(dir.path(), &environment);
+        for (name, secret) in forge.server_secrets() {
+            shell.replace(&format!("{name}=…"), &format!("{name}={}", secret.expose_secret()));
+        }
+        shell.replace("https://tidelock.example.com", &url);
+        shell.replace("0.0.0.0:4141", &format!("0.0.0.0:{port}"));
+        Place { shell, forge, runtime, url, dir }
+    }
+
+    /// A place for `get-started.md`.
+    fn on_github() -> Place {
+        let mut place = Place::new(HostKind::Github);
+        let work = place.dir.path().join("work");
+        checkout("first", "https://github.com/my-org/my-repo.git", &work.join("my-repo"));
+        checkout("check", "https://github.com/acme/infra.git", &place.dir.path().join("infra"));
+        // The sandbox copies the commit that is checked out.
+        let commit =
+            "git add --all && git -c user.name=ada -c user.email=ada@example.com commit --quiet --message infra";
+        assert_eq!(place.shell.run(&format!("cd infra && {commit} && cd ../work")).1, 0);
+        let page = blocks(&root().join("docs/get-started.md"));
+        let rules = page.iter().find(|block| block.is("yaml")).unwrap();
+        fs::write(work.join("repos.yaml"), &rules.text).unwrap();
+        let main = fs::read_to_string(work.join("my-repo/main.tf")).unwrap();
+        place.runtime.block_on(place.forge.create_repo("my-org/my-repo", &[("main.tf", &main)])).unwrap();
         for (text, by) in [
-            ("TIDELOCK_GH_TOKEN=…", format!("TIDELOCK_GH_TOKEN={}", forge.token().expose_secret())),
-            ("$(openssl rand -hex 20)", forge.webhook_secret().expose_secret().to_owned()),
-            ("my-bot", forge.bot().to_owned()),
-            ("--repo-allowlist github.com/", "--repo-allowlist 127.0.0.1/".to_owned()),
-            ("on github.com", "on 127.0.0.1".to_owned()),
-            ("https://tidelock.example.com", url.clone()),
-            ("0.0.0.0:4141", format!("0.0.0.0:{port}")),
-            ("tidelock sandbox", "tidelock sandbox --port=0 --forge-port=0".to_owned()),
-            ("http://127.0.0.1:4141", "http://127.0.0.1:…".to_owned()),
-            ("http://127.0.0.1:4142", "http://127.0.0.1:…".to_owned()),
+            ("$(openssl rand -hex 20)", place.forge.webhook_secret().expose_secret()),
+            ("my-bot", place.forge.bot()),
+            ("--repo-allowlist github.com/", "--repo-allowlist 127.0.0.1/"),
+            ("on github.com", "on 127.0.0.1"),
+            ("tidelock sandbox", "tidelock sandbox --port=0 --forge-port=0"),
+            ("http://127.0.0.1:4141", "http://127.0.0.1:…"),
+            ("http://127.0.0.1:4142", "http://127.0.0.1:…"),
         ] {
-            shell.replace(text, &by);
+            place.shell.replace(text, by);
         }
-        FirstServer { shell, forge, runtime, url, _dir: dir }
+        place
     }
 
-    /// Waits for the first comment of the server, and returns its text.
-    fn comment(&self, pull: &Pull) -> String {
-        let begun = Instant::now();
-        loop {
-            if let Some(comment) = pull.bot_comments().unwrap().into_iter().next() {
-                return comment.body;
-            }
-            assert!(begun.elapsed() < LIMIT, "no plan was posted");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Plays the page, with the webhook set as soon as the server runs.
+    /// Plays `get-started.md`, with the webhook set as soon as the server runs.
     fn start(&mut self) {
         for session in sessions("get-started.md") {
             self.shell.play(&session);
@@ -149,27 +155,85 @@ impl FirstServer {
             }
         }
     }
+
+    /// Opens a pull request on GitHub, and returns it with the run of its plan.
+    fn planned(&self) -> (Pull, String) {
+        let repo = self.forge.repo("my-org/my-repo");
+        let change = [("main.tf", Some("resource \"terraform_data\" \"this\" {\n  input = \"2\"\n}\n"))];
+        let opened = repo.open_pull("my-branch", "alice", "Change", &change, OpenOptions::default());
+        let pull = self.runtime.block_on(opened).unwrap();
+        let run = Regex::new(r#""run":"([0-9a-f]{32})""#).unwrap();
+        let begun = Instant::now();
+        loop {
+            if let Some(comment) = pull.bot_comments().unwrap().first() {
+                let run = run.captures(&comment.body).unwrap()[1].to_owned();
+                return (pull, run);
+            }
+            assert!(begun.elapsed() < LIMIT, "no plan was posted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 #[test]
 fn get_started() {
-    let mut first = FirstServer::new();
-    first.start();
+    Place::on_github().start();
 }
 
 #[test]
-fn api() {
-    let mut first = FirstServer::new();
-    first.start();
-    let (repo, change) =
-        (first.forge.repo("my-org/my-repo"), "resource \"terraform_data\" \"this\" {\n  input = \"2\"\n}\n");
-    let pull = first
-        .runtime
-        .block_on(repo.open_pull("my-branch", "alice", "Change", &[("main.tf", Some(change))], OpenOptions::default()))
-        .unwrap();
-    let plan = first.comment(&pull);
-    let run = Regex::new(r#""run":"([0-9a-f]{32})""#).unwrap().captures(&plan).unwrap()[1].to_owned();
-    let (token, _) = first.shell.run("tidelock token --owner ci@acme --scope read,plan --days 90 2>/dev/null");
+fn vault() {
+    let mut place = Place::on_github();
+    place.start();
+    place.planned();
+    let (states, _) = place.shell.run("tidelock vault ls --data-dir ./data");
+    let newest = Regex::new(r"States +1 to ([0-9]+)").unwrap().captures(&states).unwrap()[1].to_owned();
+    let file = |path: &str| format!("file://{}/{path}", place.dir.path().display());
+    for (text, by) in [
+        ("gs://NAME/PREFIX", file("work/data/vault")),
+        ("gs://NAME/NEW-PREFIX", file("new")),
+        ("/tmp/state", place.dir.path().join("state").display().to_string()),
+        ("4711", newest),
+    ] {
+        place.shell.replace(text, &by);
+    }
+    place.shell.play(&only("vault.md"));
+}
+
+#[test]
+fn gitlab() {
+    let mut place = Place::new(HostKind::Gitlab);
+    place.shell.replace("gitlab.com/my-group/*", "127.0.0.2/*");
+    place.shell.play(&only("gitlab.md"));
+}
+
+#[test]
+fn gitea() {
+    let mut place = Place::new(HostKind::Gitea);
+    place.shell.replace("https://git.example.com", &place.forge.hostname_setting());
+    place.shell.replace("git.example.com/acme/*", "127.0.0.3/*");
+    place.shell.play(&only("gitea.md"));
+}
+
+#[test]
+fn azure_devops() {
+    let mut place = Place::new(HostKind::AzureDevOps);
+    place.shell.replace("dev.azure.com/my-organization/*", "localhost/*");
+    place.shell.play(&only("azure-devops.md"));
+}
+
+/// Returns the one session of a page.
+fn only(page: &str) -> Block {
+    let mut all = sessions(page);
+    assert_eq!(all.len(), 1, "{page}");
+    all.remove(0)
+}
+
+#[test]
+fn api_and_drift() {
+    let mut place = Place::on_github();
+    place.start();
+    let (pull, run) = place.planned();
+    let (token, _) = place.shell.run("tidelock token --owner ci@acme --scope read,plan --days 90 2>/dev/null");
     for (text, by) in [
         ("ATLANTIS_API_SECRET=…", format!("ATLANTIS_API_SECRET={API_SECRET}")),
         ("TIDELOCK_TOKEN=…", format!("TIDELOCK_TOKEN={}", token.trim())),
@@ -178,10 +242,10 @@ fn api() {
         ("live/network", ".".to_owned()),
         ("RUN", run),
     ] {
-        first.shell.replace(text, &by);
+        place.shell.replace(text, &by);
     }
-    for session in sessions("api.md") {
-        first.shell.play(&session);
+    for session in sessions("api.md").iter().chain(&sessions("drift.md")) {
+        place.shell.play(session);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Commands of the manual that need more than this machine: an account, a cloud, a cluster, a registry. They are blocks of the language `sh`,
-//! which have to be a shell's syntax, and to start this project's programs with flags that these have.
+//! Commands of the manual that need more than this machine: a cloud, a cluster, a registry, a system user. They are blocks of the language
+//! `sh`, which have to be a shell's syntax, and to start this project's programs with flags that these have. All others are sessions.
 
 use crate::page::{Block, blocks, pages};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,33 @@ const PROGRAMS: [&str; 16] = [
     "apt", "az", "brew", "cargo", "cat", "curl", "docker", "env", "export", "gcloud", "git", "helm", "kubectl",
     "openssl", "scripts/", "tidelock",
 ];
+
+/// Programs that no test runs: the blocks with one are no sessions.
+const ELSEWHERE: [&str; 13] = [
+    "apt",
+    "az",
+    "brew",
+    "cargo",
+    "cosign",
+    "docker",
+    "gcloud",
+    "helm",
+    "kubectl",
+    "scripts/deploy",
+    "scripts/destroy",
+    "scripts/package-files",
+    "--run-as-user",
+];
+
+/// Beginnings of blocks that other tests play: a line of a workflow, and the server of an example.
+const PLAYED: [&str; 2] = ["terraform=", "tidelock server --repo-config repos.yaml --tf-download=false"];
+
+/// Returns true if a block of the language `sh` could be a session: it needs nothing from elsewhere, and no value is left out in it.
+fn could_be_played(block: &Block) -> bool {
+    let mut words = block.text.split(|char: char| !(char.is_ascii_alphanumeric() || "-/".contains(char)));
+    let is_played = PLAYED.iter().any(|text| block.begins_with(text));
+    !is_played && !block.text.contains('…') && !words.any(|word| ELSEWHERE.contains(&word))
+}
 
 /// Returns the command lines of a text: without comments, and with the lines joined that a backslash continues.
 fn lines(text: &str) -> Vec<String> {
@@ -71,6 +98,9 @@ fn commands_that_are_not_run_are_a_shells_and_have_known_flags() {
             continue;
         }
         count += 1;
+        if block.is("sh") && could_be_played(&block) {
+            wrong.push(format!("{}: it could be a session, of the language console", block.place));
+        }
         let text = block.text.replace("\n> ", "\n");
         let calls = lines(&text).iter().flat_map(|line| wrong_calls(line, &mut known)).collect::<Vec<_>>();
         let errors = calls.into_iter().chain(block.is("sh").then(|| wrong_syntax(&block)).flatten());
