@@ -7,6 +7,8 @@ use std::fmt::Display;
 
 /// Origin of a value that nobody sets.
 pub(super) const DEFAULT: &str = "default";
+/// Beginnings of paths below which people choose the names. A name may contain dots, so all that is below counts.
+const OF_CHOSEN_NAMES: [&str; 2] = ["workflows.", "executors."];
 
 /// Places of all keys that are set.
 pub(super) struct Origins {
@@ -131,14 +133,40 @@ impl Origins {
         found.unwrap_or_else(|| DEFAULT.to_owned())
     }
 
-    /// Returns the keys of both files whose last part is one of these names, with their places.
+    /// Returns the keys of both files whose last part is one of these names, with their places. Names that people choose are no keys.
     pub(super) fn keys_named(&self, names: &[&str]) -> Vec<(String, String)> {
         let in_file = |file: &LocatedFile| {
             let last = |path: &str| path.rsplit('.').next().map(str::to_owned).unwrap_or_default();
-            let named = file.places.iter().map(|(path, place)| (last(path), place));
+            let is_chosen = |path: &str| OF_CHOSEN_NAMES.iter().any(|below| path.starts_with(below));
+            let keys = file.places.iter().filter(|(path, _)| !is_chosen(path));
+            let named = keys.map(|(path, place)| (last(path), place));
             let named = named.filter(|(key, _)| names.contains(&key.as_str()));
             named.map(|(key, place)| (key, format!("{} line {}", file.name, place.line))).collect::<Vec<_>>()
         };
         [in_file(&self.global), in_file(&self.repo)].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_people_choose_are_no_keys() {
+        let mut origins = Origins::new(BTreeMap::new());
+        origins.read_global(
+            "repos.yaml",
+            "repos:\n- id: /.*/\n  terragrunt: true\nworkflows:\n  terragrunt:\n    plan: {steps: [init, plan]}\n  own.drift: {}\n\
+             executors:\n  drift: {kind: process}\n",
+        );
+        origins.read_repo(
+            "atlantis.yaml",
+            "version: 3\nworkflows: {freeze: {}}\nprojects:\n- {dir: a, terragrunt: true}\n",
+        );
+        let found = origins.keys_named(&["terragrunt", "drift", "freeze", "executors"]);
+        let found: Vec<String> = found.into_iter().map(|(key, place)| format!("{place}: {key}")).collect();
+        let wanted =
+            ["repos.yaml line 3: terragrunt", "repos.yaml line 8: executors", "atlantis.yaml line 4: terragrunt"];
+        assert_eq!(found, wanted);
     }
 }
