@@ -114,7 +114,7 @@ impl Settings {
     }
 
     /// Loads like [`Settings::load`], but accepts mistakes in single settings, which have some other value then.
-    fn draft(
+    pub(crate) fn draft(
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<SettingsDraft, SettingsError> {

@@ -8,7 +8,7 @@ mod project;
 mod report;
 mod repository;
 
-use super::{executors, hosts, not_taken, policies, say};
+use super::{comment_templates, executors, hosts, not_taken, policies, say};
 use crate::checkout::disk::DiskTree;
 use crate::config::drift::DriftSchedule;
 use crate::config::global::{GlobalConfig, RepoRules};
@@ -131,6 +131,11 @@ fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) 
     let problems = problems.into_iter().filter(|problem| asked.server || !problem.is_missing);
     problems.for_each(|problem| report.error(problem.text));
     report.warnings.extend(settings.warnings.iter().cloned());
+    if asked.server
+        && let Err(error) = comment_templates::read(settings.markdown_template_overrides_dir.as_deref())
+    {
+        report.error(format!("{error:#}"));
+    }
     let mut origins = Origins::new(given);
     let global = read_global(asked, &settings, &mut origins, &mut report);
     let Some((repo, branch)) = repository(asked, &mut report) else { return report };
@@ -312,4 +317,37 @@ fn projects(found: &CheckedRepository, report: &mut CheckReport) -> Vec<(Project
 fn files(tree: &dyn Tree) -> Vec<String> {
     let in_dir = |dir: String| tree.files(&dir).into_iter().map(move |file| join(&dir, &file));
     tree.dirs().into_iter().flat_map(in_dir).take(MOST_FILES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the errors of a check with these templates, with or without `--server`.
+    fn errors_of(templates: &str, server: bool) -> Vec<String> {
+        let checkout = tempfile::tempdir().unwrap();
+        std::fs::write(checkout.path().join("main.tf"), "").unwrap();
+        let repo = Some("github.com/acme/infra".to_owned());
+        let asked = CheckArguments { dir: checkout.path().to_owned(), repo, base_branch: None, server };
+        let flags = [
+            "--gh-user=bot",
+            "--gh-token=t",
+            "--gh-webhook-secret=s",
+            "--repo-allowlist=github.com/acme/*",
+            &format!("--markdown-template-overrides-dir={templates}"),
+        ];
+        let draft = Settings::draft(flags.iter().map(OsString::from), [("HOME".into(), "/nowhere".into())]);
+        examine(&asked, draft).errors.iter().map(|error| error.text.clone()).collect()
+    }
+
+    #[test]
+    fn templates_that_stop_a_server_are_errors_of_a_server() {
+        let templates = tempfile::tempdir().unwrap();
+        let place = templates.path().to_str().unwrap();
+        assert_eq!(errors_of(place, true), Vec::<String>::new());
+        std::fs::write(templates.path().join("plan.tmpl"), "{{ define \"x\" }}").unwrap();
+        let told = errors_of(place, true);
+        assert!(told.len() == 1 && told[0].contains("plan.tmpl:1: this is a template of Go"), "{told:?}");
+        assert_eq!(errors_of(place, false), Vec::<String>::new());
+    }
 }
