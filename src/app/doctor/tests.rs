@@ -61,6 +61,18 @@ fn settings(url: &str) -> Settings {
     Settings::load(flags, [("HOME".into(), "/root".into())]).ok().unwrap()
 }
 
+#[tokio::test]
+async fn a_host_that_speaks_http_is_named_as_such() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, Router::new()).await });
+    let flags = ["--gh-user=bot", "--gh-token=t", "--gh-webhook-secret=s", &format!("--repo-allowlist={host}/acme/*")];
+    let flags = flags.iter().map(OsString::from).chain([format!("--gh-hostname={host}").into()]);
+    let settings = Settings::load(flags, [("HOME".into(), "/root".into())]).ok().unwrap();
+    let text = hosts::check(&settings, "https://x/events").await.text().replace(&host, "HOST");
+    assert!(text.contains("GET /user: the host does not speak HTTPS there"), "{text}");
+}
+
 async fn web(pages: bool, events: bool, expect_iap: bool) -> String {
     let url = balancer(pages, events).await;
     let asked = Asked { expect_iap, ..Asked::default() };

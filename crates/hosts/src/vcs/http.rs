@@ -338,6 +338,9 @@ fn is_loopback(base: &str) -> bool {
 
 /// Joins the causes of an error in one line, without the address (it is in `what`).
 fn explain(error: &reqwest::Error) -> String {
+    if speaks_no_tls(error) {
+        return "the host does not speak HTTPS there".to_owned();
+    }
     let mut text = if error.is_timeout() { "timed out".to_owned() } else { "no answer".to_owned() };
     let mut cause = std::error::Error::source(error);
     while let Some(one) = cause {
@@ -345,6 +348,20 @@ fn explain(error: &reqwest::Error) -> String {
         cause = one.source();
     }
     text
+}
+
+/// Returns true if a handshake of TLS was answered with something else, as a server of plain HTTP does.
+fn speaks_no_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(one) = cause {
+        if let Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) = one.downcast_ref() {
+            return true;
+        }
+        // `source` of an I/O error passes over the error that it wraps.
+        let wrapped = one.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = wrapped.map(|inner| inner as &(dyn std::error::Error + 'static)).or_else(|| one.source());
+    }
+    false
 }
 
 /// Error for an answer that does not match the API.
