@@ -63,9 +63,9 @@ impl ProcessEnvironment {
         } else if let Some(setting) = setting {
             self.set(setting, name, value);
         } else {
-            let meant = table::find(table::nearest(&rest.to_lowercase().replace('_', "-")));
-            let variable = meant.map(|setting| setting.variable(prefix)).unwrap_or_default();
-            self.warnings.push(format!("{name} is no setting and has no effect; did you mean {variable}?"));
+            let meant = table::nearest(&rest.to_lowercase().replace('_', "-"));
+            let hint = table::hint(meant, |setting| setting.variable(prefix));
+            self.warnings.push(format!("{name} is no setting and has no effect{hint}"));
             let may_be_secret =
                 SECRET_WORDS.iter().any(|word| rest.contains(word)) || meant.is_some_and(Setting::is_secret);
             if may_be_secret {

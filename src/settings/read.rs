@@ -179,7 +179,8 @@ fn worded(error: clap::Error) -> SettingsError {
     };
     let text = match (error.kind(), arg.strip_prefix("--")) {
         (ErrorKind::UnknownArgument, Some(name)) => {
-            format!("there is no flag {arg}; did you mean --{}?", table::nearest(name))
+            let hint = table::hint(table::nearest(name), |setting| format!("--{}", setting.name));
+            format!("there is no flag {arg}{hint}")
         }
         (ErrorKind::UnknownArgument, None) => "an argument is no flag: settings are written --name=value".to_owned(),
         (ErrorKind::InvalidValue | ErrorKind::NoEquals, _) => format!("{arg} needs a value: {arg}=VALUE"),
@@ -209,8 +210,8 @@ fn config_file(path: &std::path::Path) -> Result<ConfigFile, SettingsError> {
         match table::find(&key) {
             Some(setting) => settings.extend(value.map(|value| (setting.name, value))),
             None => {
-                let meant = table::nearest(&key);
-                return Err(invalid(format!("{shown}: there is no setting {key:?}; did you mean {meant}?")));
+                let hint = table::hint(table::nearest(&key), |setting| setting.name.to_owned());
+                return Err(invalid(format!("{shown}: there is no setting {key:?}{hint}")));
             }
         }
     }

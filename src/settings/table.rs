@@ -76,14 +76,22 @@ pub(super) fn find(name: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.name == name)
 }
 
-/// Returns the setting that a misspelt name probably means: the one with the most similar name, or one that ends alike (`atlantis-url`
-/// for `url`).
-pub(super) fn nearest(name: &str) -> &'static str {
+/// Returns the setting that a misspelt name probably means: one with a similar name, or one that ends alike (`atlantis-url` for `url`) and
+/// does not allow anything.
+pub(super) fn nearest(name: &str) -> Option<&'static Setting> {
     let distance = |setting: &Setting| strsim::damerau_levenshtein(setting.name, name);
-    let ends_alike = |setting: &&Setting| setting.name.strip_suffix(name).is_some_and(|start| start.ends_with('-'));
-    let nearest = all().min_by_key(|setting| distance(setting)).filter(|setting| 2 * distance(setting) <= name.len());
-    nearest
-        .or_else(|| all().find(ends_alike))
-        .or_else(|| all().min_by_key(|s| distance(s)))
-        .map_or("config", |s| s.name)
+    let ends_alike = |setting: &&Setting| {
+        setting.name.strip_suffix(name).is_some_and(|start| start.ends_with('-') && !start.starts_with("allow-"))
+    };
+    let nearest =
+        all().min_by_key(|setting| distance(setting)).filter(|setting| 5 * distance(setting) <= 2 * name.len());
+    nearest.or_else(|| all().find(ends_alike))
+}
+
+/// Returns what follows the message on a name that no setting has. `written` is the setting as people write it there.
+pub(super) fn hint(meant: Option<&Setting>, written: impl FnOnce(&Setting) -> String) -> String {
+    meant.map_or_else(
+        || "; `tidelock server --help` lists all".to_owned(),
+        |setting| format!("; did you mean {}?", written(setting)),
+    )
 }

@@ -139,6 +139,8 @@ fn unknown_variables_are_warned_of_and_kubernetes_is_not() {
     let env = [
         ("ATLANTIS_GH_TOKN", "ghp_misspelt"),
         ("ATLANTIS_URL", "https://x"),
+        ("ATLANTIS_FOO_BAR", "x"),
+        ("ATLANTIS_WEBHOOKS", "x"),
         ("ATLANTIS_PORT", "tcp://10.0.0.1:80"),
         ("ATLANTIS_PORT_80_TCP", "tcp://10.0.0.1:80"),
         ("ATLANTIS_PORT_80_TCP_ADDR", "10.0.0.1"),
@@ -155,6 +157,9 @@ fn unknown_variables_are_warned_of_and_kubernetes_is_not() {
         [
             "ATLANTIS_GH_TOKN is no setting and has no effect; did you mean ATLANTIS_GH_TOKEN?",
             "ATLANTIS_URL is no setting and has no effect; did you mean ATLANTIS_ATLANTIS_URL?",
+            "ATLANTIS_FOO_BAR is no setting and has no effect; `tidelock server --help` lists all",
+            // The setting that ends alike would allow unsigned webhooks.
+            "ATLANTIS_WEBHOOKS is no setting and has no effect; `tidelock server --help` lists all",
         ]
     );
     assert!(!s.child_env.iter().any(|(name, _)| name == "ATLANTIS_GH_TOKN"));

@@ -339,6 +339,7 @@ fn wrong_steps_are_explained() {
     assert_snapshot!(step("terraform plan"), @"repos.yaml:5:9: unknown step `terraform plan`; known: init, plan, show, policy_check, apply, import, state_rm; your own command is `- run: COMMAND`");
     assert_snapshot!(step("frobnicate: {}"), @"repos.yaml:5:9: unknown step `frobnicate`; known: init, plan, show, policy_check, apply, import, state_rm, run, env, multienv");
     assert_snapshot!(step("{run: a, plan: {}}"), @"repos.yaml:5:9: a step has exactly one key, this one has `run` and `plan`; begin the second with `- `");
+    assert_snapshot!(step("{run: a, output: hide}"), @"repos.yaml:5:9: `output` is a key of `run`, and not beside it: write `run: {command: …, output: …}`");
     assert_snapshot!(step("plan: {args: [a]}"), @"repos.yaml:5:16: unknown key `args`; known here: extra_args");
     assert_snapshot!(step("env: {value: a}"), @"repos.yaml:5:9: step `env` needs `name`");
     assert_snapshot!(step("env: {name: A, value: a, command: b}"), @"repos.yaml:5:9: step `env` of `A` has both `value` and `command`; keep one");

@@ -249,6 +249,11 @@ impl<'de> Deserialize<'de> for RawStep {
                     }
                 };
                 match map.next_key::<String>()? {
+                    Some(other) if key == "run" && ["output", "shell", "shellArgs"].contains(&other.as_str()) => {
+                        Err(A::Error::custom(format!(
+                            "`{other}` is a key of `run`, and not beside it: write `run: {{command: …, {other}: …}}`"
+                        )))
+                    }
                     Some(other) => Err(A::Error::custom(format!(
                         "a step has exactly one key, this one has `{key}` and `{}`; begin the second with `- `",
                         quoted(&other)
