@@ -108,7 +108,10 @@ pub(crate) fn quoted(word: &str) -> String {
 }
 
 /// First words of our own sentences. Any other first word may be a name (`alice`, `main.tf`).
-const OPENERS: [&str; 8] = ["it", "its", "no", "the", "this", "there", "run", "only"];
+const OPENERS: [&str; 19] = [
+    "a", "an", "another", "autoplan", "by", "files", "it", "its", "locking", "more", "no", "nobody", "not", "only",
+    "run", "somebody", "the", "there", "this",
+];
 
 /// Capitalizes the first letter, unless the first word may be a name.
 pub(crate) fn capital(text: &str) -> String {
@@ -131,11 +134,11 @@ pub(crate) fn reason(reason: Reason) -> &'static str {
         Reason::Locked => "locked",
         Reason::Frozen => "applies are frozen",
         Reason::Requirement => "a requirement is not met",
-        Reason::Dependency => "a dependency is missing",
+        Reason::Dependency => "a dependency is not applied",
         Reason::Policy => "a policy failed",
         Reason::StalePlan => "the plan is stale",
         Reason::NoPlan => "there is no plan",
-        Reason::NotPlanned => "not everything is planned",
+        Reason::NotPlanned => "a changed project is not planned",
         Reason::NotPermitted => "not permitted",
         Reason::Config => "configuration",
         Reason::Init => "init",
@@ -218,6 +221,7 @@ mod tests {
         for (text, want) in [
             ("it was made for commit 1ef7634", "It was made for commit 1ef7634."),
             ("run `false`: exit status 1", "Run `false`: exit status 1."),
+            ("another pull request was merged", "Another pull request was merged."),
             ("alice is in no team", "alice is in no team."),
             ("atlantis.yaml:2:1: unknown key", "atlantis.yaml:2:1: unknown key."),
             ("`x` is not there. Then: `atlantis plan`", "`x` is not there. Then: `atlantis plan`"),

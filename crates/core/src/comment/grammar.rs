@@ -167,7 +167,7 @@ const ACCEPT_DRIFT: FlagSpec = FlagSpec {
     short: None,
     value: None,
     repeats: false,
-    help: "Also half-done changes; needs -m",
+    help: "Also unapplied or unmerged changes; needs -m",
 };
 const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
 
@@ -268,7 +268,7 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
         name: CommandName::Unfreeze,
         positional: Positional::None,
         form: "unfreeze",
-        summary: "Lets applies of this repository go on.",
+        summary: "Allows applies in this repository again.",
         flags: &[&WHY],
         one_target: false,
         passes_extra_args: false,
@@ -279,7 +279,7 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
         name: CommandName::ForceUnlock,
         positional: Positional::LockId,
         form: "force-unlock ID",
-        summary: "Frees Terraform's state lock that a dead run left.",
+        summary: "Releases a state lock that an interrupted run left.",
         flags: TARGET,
         one_target: true,
         passes_extra_args: false,

@@ -365,7 +365,7 @@ fn help_lists_what_may_be_used() {
       unlock               Drops plans and locks of this or other pull requests.
       lock                 Locks what this pull request changes; needs -m.
       freeze               Stops applies in this repository; needs -m.
-      unfreeze             Lets applies of this repository go on.
+      unfreeze             Allows applies in this repository again.
       import ADDRESS ID    Runs 'terraform import' in one project.
       state rm ADDRESS...  Runs 'terraform state rm' in the projects.
       help [COMMAND]       Shows this, or the flags of one command.
@@ -433,7 +433,7 @@ fn usage_shows_flags_and_what_to_type() {
       -d, --dir DIR                   Only this directory, or a glob; repeatable
       -w, --workspace WORKSPACE       Only this Terraform workspace
       -p, --project NAME              Only this project; repeatable; not with -d, -w
-          --accept-drift              Also half-done changes; needs -m
+          --accept-drift              Also unapplied or unmerged changes; needs -m
       -m, --message WHY               Say why; everybody can read it
 
     Type: atlantis unlock #12

@@ -161,7 +161,7 @@ impl OwnerState {
             OwnerState::AppliedUnmerged => "applied, not merged",
             OwnerState::MergedUnapplied => "merged, not applied",
             OwnerState::ClosedApplied => "closed after an apply",
-            OwnerState::MergedUnknown => "merged, not known yet what it changes",
+            OwnerState::MergedUnknown => "merged, changes not known yet",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Commit statuses: names, which are Atlantis', and wording.
 
 use super::markdown;
+use super::view::counted;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PolicyReport};
 use crate::domain::ownership::InvalidationCause;
@@ -17,6 +18,26 @@ const MAX_DESCRIPTION: usize = 140;
 const IN_PART: &str = ", in part";
 /// Suffix of the apply of such a plan.
 const OF_PART: &str = " in part: plan and apply all of it";
+
+/// Numbers of projects of an apply that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApplyFailures {
+    /// Applies that began and failed.
+    failed: usize,
+    /// Applies that were refused.
+    refused: usize,
+    /// All projects of the command.
+    all: usize,
+}
+
+impl ApplyFailures {
+    /// Counts them; `None` if all applies succeeded.
+    pub fn of(outcomes: &[JobOutcome]) -> Option<ApplyFailures> {
+        let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
+        let refused = outcomes.iter().filter(|outcome| matches!(outcome.outcome, Outcome::Failed(_))).count();
+        (broken > 0).then_some(ApplyFailures { failed: broken - refused, refused, all: outcomes.len() })
+    }
+}
 
 /// Creates statuses with the configured prefix and links.
 #[derive(Clone)]
@@ -62,16 +83,28 @@ impl Statuses {
         self.make(command.as_str(), StatusState::Failure, &text, None)
     }
 
+    /// Returns `atlantis/apply` after an apply of which not all projects succeeded.
+    pub fn apply_failed(&self, failures: &ApplyFailures) -> CommitStatus {
+        let ApplyFailures { failed, refused, all } = failures;
+        let text = match (failed, refused) {
+            (0, refused) => format!("Apply refused: {refused} of {all}"),
+            (failed, 0) => format!("Apply failed: {failed} of {all} failed"),
+            (failed, refused) => format!("Apply failed: {failed} of {all} failed, {refused} refused"),
+        };
+        self.make("apply", StatusState::Failure, &text, None)
+    }
+
     /// Returns `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed or is discarded.
     pub fn plan(&self, statuses: &[ProjectStatus]) -> CommitStatus {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
-        let failed = count(ProjectState::PlanErrored);
+        let not_planned = statuses.iter().filter(|status| status.was_not_planned()).count();
+        let failed = count(ProjectState::PlanErrored) - not_planned;
         let discarded = count(ProjectState::PlanDiscarded) + count(ProjectState::PlanInvalidated);
-        let state = if failed + discarded > 0 { StatusState::Failure } else { StatusState::Success };
+        let state = if failed + not_planned + discarded > 0 { StatusState::Failure } else { StatusState::Success };
         let same = count(ProjectState::PlannedNoChanges);
         let deferred = count(ProjectState::Deferred);
         let in_part = count(ProjectState::PlannedInPart) + count(ProjectState::AppliedInPart);
-        let changed = statuses.len() - failed - same - discarded - deferred - in_part;
+        let changed = statuses.len() - failed - not_planned - same - discarded - deferred - in_part;
         let text = match statuses {
             [] => "0/0 projects planned".to_owned(),
             [
@@ -82,11 +115,13 @@ impl Statuses {
             [ProjectStatus { state: ProjectState::PlannedInPart, summary: Some(s), .. }] if wording::has_totals(s) => {
                 format!("{}{IN_PART}", wording::plan_counts(s))
             }
+            [one] if one.was_not_planned() => "Not planned: refused, or waits for another pull request".to_owned(),
             [one] => title_case(one.state.title()),
             _ => list(&[
                 (changed, "with changes"),
                 (same, if changed > 0 { "without" } else { "without changes" }),
                 (failed, "failed"),
+                (not_planned, "not planned"),
                 (discarded, "discarded"),
                 (deferred, if deferred == 1 { "waits for others" } else { "wait for others" }),
                 (in_part, "in part"),
@@ -134,10 +169,10 @@ impl Statuses {
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was invalidated.
     pub fn plan_invalidated(&self, project: Option<&ProjectId>, cause: &InvalidationCause) -> CommitStatus {
         let because = match cause {
-            InvalidationCause::AppliedBy { pull } => format!("{} changes the same", self.pulls.name(pull)),
+            InvalidationCause::AppliedBy { pull } => format!("{} changes the same project", self.pulls.name(pull)),
             InvalidationCause::BaseMoved { branch, commit } => format!("{branch} has moved to {}", commit.short()),
             InvalidationCause::DependencyApplied { project } => format!("{} was applied", project.label()),
-            InvalidationCause::DriftApplied => "drift of it was put right".to_owned(),
+            InvalidationCause::DriftApplied => "a drift run applied it".to_owned(),
             InvalidationCause::TooOld { limit } => format!("it is older than {}", duration::format(*limit)),
         };
         self.discarded(project, &because)
@@ -159,8 +194,8 @@ impl Statuses {
     pub fn policies(&self, met: usize, all: usize) -> CommitStatus {
         let failed = all - met;
         let (state, text) = match failed {
-            0 => (StatusState::Success, format!("{met}/{all} projects have passed or are approved")),
-            _ => (StatusState::Failure, format!("{failed}/{all} projects failed their policies")),
+            0 => (StatusState::Success, format!("{met}/{all} passed or approved")),
+            _ => (StatusState::Failure, format!("{failed}/{all} failed policies")),
         };
         self.make(CommandName::PolicyCheck.as_str(), state, &text, None)
     }
@@ -207,7 +242,7 @@ impl Statuses {
     pub fn policy_line(report: &PolicyReport) -> String {
         match report.sets.iter().filter(|set| !set.is_met()).count() {
             0 => "All policy sets have passed or are approved".to_owned(),
-            unmet => format!("{unmet} of {} policy sets did not pass", report.sets.len()),
+            unmet => format!("{unmet} of {} did not pass", counted(report.sets.len(), "policy set")),
         }
     }
 
@@ -350,6 +385,23 @@ mod tests {
             (&[PlannedNoChanges, PlannedNoChanges], "atlantis/plan Success 2 without changes https://t"),
         ] {
             assert_eq!(describe(&statuses().plan(&states(of))), want);
+        }
+    }
+
+    #[test]
+    fn projects_that_were_not_planned_have_not_failed() {
+        let not_planned = ProjectStatus { job: None, ..states(&[PlanErrored]).remove(0) };
+        let want = "atlantis/plan Failure Not planned: refused, or waits for another pull request https://t";
+        assert_eq!(describe(&statuses().plan(std::slice::from_ref(&not_planned))), want);
+        let both = [states(&[PlanErrored]), vec![not_planned]].concat();
+        assert_eq!(describe(&statuses().plan(&both)), "atlantis/plan Failure 1 failed, 1 not planned https://t");
+        for (failed, refused, want) in [
+            (2, 0, "Apply failed: 2 of 3 failed"),
+            (0, 3, "Apply refused: 3 of 3"),
+            (1, 2, "Apply failed: 1 of 3 failed, 2 refused"),
+        ] {
+            let status = statuses().apply_failed(&ApplyFailures { failed, refused, all: 3 });
+            assert_eq!((status.state, status.description.as_str()), (StatusState::Failure, want));
         }
     }
 

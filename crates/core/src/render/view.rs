@@ -19,6 +19,7 @@ use failure::FailureView;
 use minijinja::Value;
 pub(super) use output::cut;
 use plan::PlanView;
+pub(super) use policies::counted;
 use policies::{PoliciesView, policy_counts};
 pub(super) use sections::wanted;
 use sections::{Arranged, ResultSection, is_unchanged};
@@ -235,7 +236,7 @@ impl Maker<'_> {
                 }
                 capitalized(offers)
             }
-            Outcome::Deferred { .. } => vec![self.offer("To plan it now, as a look ahead", "plan", project, &[])],
+            Outcome::Deferred { .. } => vec![self.offer("For a preview now", "plan", project, &[])],
             Outcome::Applied(_) => Vec::new(),
             Outcome::Ran { .. } => match job.command {
                 CommandName::Import | CommandName::StateRm => {
@@ -260,7 +261,7 @@ impl Maker<'_> {
             CommandName::Apply => vec![self.typed("See what is left", "plan", flags)],
             // A message that names the next command needs no second one.
             _ if self.names_command(&fault.message) => Vec::new(),
-            _ => self.offer_again("When it is fixed", flags).into_iter().collect(),
+            _ => self.offer_again("After the fix, comment", flags).into_iter().collect(),
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn units(
         if let Some(circle) = graph.circle(&unit.dir) {
             let way = circle.iter().map(|dir| format!("`{}`", dir.replace('`', "'"))).collect::<Vec<_>>().join(" → ");
             return Err(config_error(format!(
-                "units of Terragrunt depend on each other in a circle: {way}; take one of these dependencies away"
+                "units of Terragrunt depend on each other in a cycle: {way}; remove one of these dependencies"
             )));
         }
         let of = graph.dependencies(&unit.dir);
@@ -98,7 +98,7 @@ pub(super) fn add_named(
         }
         if on.contains(id) {
             return Err(config_error(format!(
-                "`depends_on` leads in a circle: `{}` depends on itself, by way of {}; take one of these names away",
+                "`depends_on` has a cycle: `{}` depends on itself, by way of {}; remove one of these names",
                 id.label(),
                 direct[id].iter().take(MAX_NAMED).map(|on| format!("`{}`", on.label())).collect::<Vec<_>>().join(", ")
             )));
@@ -130,13 +130,14 @@ pub(super) fn remarks(graph: &InputGraph<'_>, units: &BTreeMap<ProjectId, Depend
         .take(MAX_REMARKS)
         .map(|unknown| {
             format!(
-                "{unknown}. Units with it are not planned for changes that only this would lead to; they run after the others where it \
-                 could hide a dependency, and count as diverged whenever the base branch moves."
+                "{unknown}. The units that use it are not planned for changes there. They run after the others if it could hide a \
+                 dependency, and count as diverged after every move of the base branch."
             )
         })
         .collect();
     if more > 0 {
-        remarks.push(format!("There are {more} more places that cannot be told without running Terragrunt."));
+        let ending = if more == 1 { "" } else { "s" };
+        remarks.push(format!("{more} more place{ending} cannot be determined without running Terragrunt."));
     }
     remarks
 }

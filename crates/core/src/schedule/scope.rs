@@ -33,14 +33,14 @@ pub(super) fn reverted(
             projects.extend(unchanged.filter(|project| is_there(facts.tree, &project.id.dir)).cloned());
             continue;
         }
-        let what = format!("`{}` was applied earlier in this pull request, which changes it no more", id.label());
+        let what = format!("`{}` was applied earlier in this pull request, which no longer changes it", id.label());
         if is_there(facts.tree, &id.dir) {
             projects.push(configured(id, facts));
             remarks.push(format!("{what}: it must be applied again to match."));
         } else {
             let way_out = OwnerState::AppliedUnmerged.way_out(&facts.options.executable);
             remarks.push(format!(
-                "{what}, and its directory is gone: nothing can be applied there. To leave it as it is: `{way_out}`."
+                "{what}, and its directory is gone: nothing can be applied there. To accept the difference: `{way_out}`."
             ));
         }
     }
@@ -57,7 +57,7 @@ pub(super) fn deleted(command: &Command, facts: &Facts<'_>) -> Vec<String> {
     let gone = touched.into_iter().filter(|dir| !has_terraform(facts.tree, dir)).take(MAX_DELETED);
     gone.map(|dir| {
         format!(
-            "`{}` has no files for Terraform any more: what its state has stays real, and nothing here destroys it.",
+            "`{}` has no Terraform files any more. Its resources remain; this pull request does not destroy them.",
             dir.replace('`', "'")
         )
     })

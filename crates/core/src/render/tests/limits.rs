@@ -209,7 +209,7 @@ fn the_same_refusal_is_told_once() {
 
     - ✗ approved: nobody has approved
 
-    Then: `atlantis apply -p app-0`
+    When that is resolved: `atlantis apply -p app-0`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -219,7 +219,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    Then: `atlantis apply -p app-1`
+    When that is resolved: `atlantis apply -p app-1`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -231,7 +231,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    Then: `atlantis apply -p app-2`
+    When that is resolved: `atlantis apply -p app-2`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -243,7 +243,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    Then: `atlantis apply -p app-3`
+    When that is resolved: `atlantis apply -p app-3`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -255,7 +255,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    Then: `atlantis apply -p app-4`
+    When that is resolved: `atlantis apply -p app-4`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -267,7 +267,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    Then: `atlantis apply -p app-5`
+    When that is resolved: `atlantis apply -p app-5`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -305,10 +305,10 @@ fn what_is_the_same_keeps_its_next_command_and_what_differs_is_told() {
         read(&reply_of(CommandName::Plan, jobs), &options())
     };
     let said = of(vec![locked(None), locked(None)]);
-    assert_eq!(said.matches("has been locked by").count(), 1, "{said}");
+    assert_eq!(said.matches("was locked").count(), 1, "{said}");
     assert!(said.contains("`atlantis plan -d d0`") && said.contains("`atlantis plan -d d1`"), "{said}");
     let said = of(vec![locked(Some(1)), locked(Some(2))]);
-    assert_eq!(said.matches("has been locked by").count(), 2, "{said}");
+    assert_eq!(said.matches("was locked").count(), 2, "{said}");
 
     let plan = |change: fn(&mut Planned)| {
         let mut plan = lines_of_a_plan(3, "a line");
@@ -339,7 +339,7 @@ fn hidden_results_take_no_room() {
     });
     let reply = reply_of(CommandName::Plan, all);
     let said = visible(&reply, &RenderOptions { hide_unchanged: true, ..options() });
-    assert!(!said.contains("not told in detail") && said.contains("aws_instance.this"), "{said:.2000}");
+    assert!(!said.contains("no room for the details") && said.contains("aws_instance.this"), "{said:.2000}");
 }
 
 #[test]

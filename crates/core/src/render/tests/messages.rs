@@ -41,7 +41,7 @@ fn unknown_commands_name_the_allowed_ones() {
     assert_snapshot!(say(CommandName::Plan, Message::SwitchedOff { name: CommandName::Import, allowed: allowed.clone() }), @r"
     unknown_command: ### `import` is switched off on this server
 
-    Nothing was run. The setting `--allow-commands` of the server allows it. Allowed here: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
+    Nothing was run. An operator can enable it with `--allow-commands`. Allowed here: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
     ");
     let meant = |word: &str| {
         let said = say(CommandName::Plan, Message::UnknownCommand { word: word.into(), allowed: allowed.clone() });
@@ -54,7 +54,7 @@ fn unknown_commands_name_the_allowed_ones() {
         assert_eq!(meant(word), None, "{word}");
     }
     assert_snapshot!(say(CommandName::Plan, Message::DidYouMean { suggestion: "atlantis plan".into() }), @r"
-    did_you_mean: ### Did you mean this? Nothing was run
+    did_you_mean: ### Nothing was run. Did you mean this?
 
     ```shell
     atlantis plan
@@ -89,17 +89,17 @@ fn refusals_say_what_blocks_and_what_to_do() {
     assert_snapshot!(say(CommandName::Plan, Message::ForkRefused), @r"
     fork_refused: ### Refused: this pull request comes from a fork
 
-    A plan runs what the pull request contains with the server's own credentials, so forks are refused. An operator can allow them with `--allow-fork-prs`; or push the branch to this repository and open the pull request from there.
+    A plan runs the pull request's code with the server's credentials, so the server refuses forks. Push the branch to this repository and open the pull request from there, or ask an operator to set `--allow-fork-prs`.
     ");
     assert_snapshot!(say(CommandName::Plan, Message::NotAllowlisted), @r"
     not_allowlisted: ### Refused: this repository is not allowlisted
 
-    An operator can add it to `--repo-allowlist`; nothing was run.
+    Nothing was run. Ask an operator to add it to `--repo-allowlist`, then comment the command again.
     ");
     assert_snapshot!(say(CommandName::Plan, Message::ClosedPull), @r"
     closed_pull: ### Refused: this pull request is closed
 
-    Commands run on open pull requests only. Reopen it, then comment `atlantis plan`; or use `atlantis unlock` to drop what is left of its locks.
+    Commands run on open pull requests only. Reopen it, then comment `atlantis plan`. To delete its remaining locks and plans: `atlantis unlock`
     ");
     assert_snapshot!(say(CommandName::Plan, Message::ShuttingDown), @r"
     shutting_down: ### Plan refused: the server is shutting down
@@ -119,7 +119,7 @@ fn automerge_says_what_it_does_and_why_it_does_not() {
 
     The host does not merge it: At least 1 approving review is required.
 
-    Everything is applied. Solve that: the merge is tried again when a review, a vote or a status lets the host merge it, and by `atlantis apply`. Or merge pull request #42 on the host.
+    Everything is applied. Resolve the reason above. The server tries again after a review, a vote or a status, or when you comment `atlantis apply`. You can also merge #42 on the host.
     ");
 }
 
@@ -128,9 +128,9 @@ fn another_pull_request_that_changes_the_same_is_named() {
     let pull = reply(CommandName::Plan, ReplyBody::Message(Message::ShuttingDown)).pull;
     let told = Message::AlsoChanged { projects: vec![network()], pull: PullId { number: 12, ..pull } };
     assert_snapshot!(say(CommandName::Plan, told), @"
-    also_changed: ### #12 changes the same: 1 project
+    also_changed: ### #12 also changes 1 project of this pull request
 
-    #12 has planned a project that this pull request changes too. A plan locks nothing here: the first one that is applied keeps the other one out until it is merged, and discards its plan.
+    #12 has planned a project that this pull request changes too. Plans take no lock here. The first apply blocks the other pull request until the merge, and discards its plan.
 
     - `network` · dir `infra/network` · workspace `prod`
     ");
@@ -141,7 +141,7 @@ fn unlocking_lists_the_projects() {
     assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")], kept: vec![], why: String::new(), next: vec![] }), @r"
     unlocked: ### Unlocked: 2 projects
 
-    Locks and plans of these were deleted:
+    The locks and plans of these projects were deleted:
 
     - `network` · dir `infra/network` · workspace `prod`
     - dir `.` · workspace `default`
@@ -149,7 +149,7 @@ fn unlocking_lists_the_projects() {
     To plan again: `atlantis plan`
     ");
     assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![], kept: vec![], why: String::new(), next: vec![] }), @r"
-    unlocked: ### Nothing was locked
+    unlocked: ### Nothing to unlock
 
     This pull request has neither locks nor plans. To plan: `atlantis plan`
     ");
@@ -158,7 +158,7 @@ fn unlocking_lists_the_projects() {
     assert_snapshot!(say(CommandName::Unlock, accepted), @r"
     unlocked: ### Unlocked: 1 project
 
-    Why: applied by hand, see &#60;b&#62;#7&#60;/b&#62;. Locks and plans of these were deleted:
+    Why: applied by hand, see &#60;b&#62;#7&#60;/b&#62;. The locks and plans of this project were deleted:
 
     - `network` · dir `infra/network` · workspace `prod`
 
@@ -174,7 +174,7 @@ fn unlocking_lists_the_projects() {
     assert_snapshot!(say(CommandName::Plan, discarded), @r"
     discarded: ### 2 plans dropped: `network` · dir `infra/network` · workspace `prod` was applied in #7
 
-    These were made with its outputs from before:
+    These plans were made with its outputs from before that apply:
 
     - `network` · dir `infra/network` · workspace `prod`. To plan again: `atlantis plan -p network`
     - dir `live/app` · workspace `default`. To plan again: `atlantis plan -d live/app`
@@ -221,7 +221,7 @@ fn a_closing_after_applies_says_what_they_left_and_how_to_go_on() {
     for line in [
         "cleanup: ### Closed after an apply: 3 projects",
         "- `network` · dir `infra/network` · workspace `prod`: [`apply` at 3f2c1ab](https://tide.example/jobs/ab12)",
-        "- dir `dns` · workspace `default`: [`state rm` at 3f2c1ab](https://tide.example/jobs/ab12), which did not end well: some of it may be real",
+        "- dir `dns` · workspace `default`: [`state rm` at 3f2c1ab](https://tide.example/jobs/ab12), which failed and may have changed some resources",
         "- dir `.` · workspace `default`: [`apply` at 3f2c1ab](https://tide.example/jobs/ab12); #7 has applied the project since",
         "#### Cleaned up: locks and plans of 1 directory deleted",
         "- dir `infra/network` · workspace `prod`",
@@ -246,14 +246,14 @@ fn cancelling_says_what_stopped_and_what_goes_on() {
 
     - plan of `network`
 
-    This goes on:
+    Still running:
 
     - apply of `dns`; to interrupt it: `atlantis cancel --apply`
     ");
     assert_snapshot!(say(CommandName::Cancel, Message::Cancelled { stopped: vec![], left }), @r"
     cancelled: ### Nothing was cancelled
 
-    This goes on:
+    Still running:
 
     - apply of `dns`; to interrupt it: `atlantis cancel --apply`
     ");
@@ -273,13 +273,13 @@ fn what_did_not_run_names_the_command_to_run_it() {
     exit status 1
     ```
 
-    When it is fixed: `atlantis plan`
+    After the fix, comment: `atlantis plan`
     ");
-    let because = "The server was told to stop. Then: `atlantis plan`".to_owned();
+    let because = "The server was told to stop. Comment again: `atlantis plan`".to_owned();
     assert_snapshot!(say(CommandName::Plan, Message::Interrupted { because }), @r"
-    interrupted: ### Plan was interrupted: the server stopped
+    interrupted: ### Plan was not completed
 
-    The server was told to stop. Then: `atlantis plan`
+    The server was told to stop. Comment again: `atlantis plan`
     ");
     assert_snapshot!(say(CommandName::Apply, Message::NoProjects { because: "Nothing is planned.".into() }), @r"
     no_projects: ### Nothing to apply
@@ -291,7 +291,7 @@ fn what_did_not_run_names_the_command_to_run_it() {
     assert_snapshot!(say(CommandName::Plan, Message::PlannedAlready { head: HEAD.into() }), @r"
     superseded: ### Commit 3f2c1ab is planned already
 
-    A `plan` that was asked for ran on this commit before its autoplan began, so it was not planned a second time. The result is above.
+    A `plan` command ran on this commit before autoplan started, so autoplan did not repeat it. See the result above.
     ");
     let mut reply = reply(CommandName::Plan, ReplyBody::Message(Message::Superseded { head: HEAD.into() }));
     if let Some(command) = &mut reply.command {
@@ -301,6 +301,6 @@ fn what_did_not_run_names_the_command_to_run_it() {
     assert_snapshot!(read(&reply, &options()), @r"
     ### Plan superseded by commit 3f2c1ab
 
-    A newer commit was pushed while this plan ran, so it was stopped. To plan the new commit: `atlantis plan -d 'a b' -- -var x=y`
+    A newer commit was pushed while this plan ran, so the server stopped it. To plan the new commit: `atlantis plan -d 'a b' -- -var x=y`
     ");
 }

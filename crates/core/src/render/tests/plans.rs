@@ -40,7 +40,7 @@ fn one_plan_without_apply_locks_or_folding() {
 
     **Plan: 3 to add, 0 to change, 0 to destroy** · commit 3f2c1ab · 12 s
 
-    The base branch had moved: a new merge was made before planning.
+    The base branch had moved, so the server merged it again before planning.
 
     The workflow has no built-in `plan` step, so there is no plan file: an apply runs the workflow's own steps.
 
@@ -62,7 +62,7 @@ fn plans_without_changes_or_totals() {
     assert_snapshot!(said(unchanged).lines().nth(2).unwrap(), @"**No changes** · commit 3f2c1ab · 12 s");
     let outputs = PlanSummary { outputs_only: true, ..PlanSummary::default() };
     assert_snapshot!(said(outputs).lines().nth(2).unwrap(), @"**Plan: Changes of outputs only** · commit 3f2c1ab · 12 s");
-    assert_snapshot!(said(PlanSummary::default()).lines().nth(2).unwrap(), @"**Planned**, but the output has no totals of Terraform · commit 3f2c1ab · 12 s");
+    assert_snapshot!(said(PlanSummary::default()).lines().nth(2).unwrap(), @"**Planned**, but the output has no Terraform totals · commit 3f2c1ab · 12 s");
     let import = PlanSummary { import: 2, add: 1, destroy: 1, forget: 3, ..PlanSummary::default() };
     assert_snapshot!(said(import).lines().nth(2).unwrap(), @"**Plan: 2 to import, 1 to add, 0 to change, 1 to destroy, 3 to forget** — ⚠ destroys 1 resource · commit 3f2c1ab · 12 s");
 }
@@ -82,6 +82,13 @@ fn ten_resources_of_each_action_are_listed() {
     | **replace** | `c.d` (forced by `a`, `b`, `c`, `d` and 2 more) |
     | **create** | `a.b[0]`<br>`a.b[1]`<br>`a.b[2]`<br>`a.b[3]`<br>`a.b[4]`<br>`a.b[5]`<br>`a.b[6]`<br>`a.b[7]`<br>`a.b[8]`<br>`a.b[9]`<br>and 2 more |
     ");
+}
+
+#[test]
+fn several_failed_plans_are_not_called_planned() {
+    let failed = |dir| job(CommandName::Plan, unnamed(dir), Outcome::Errored(fault(Reason::Plan, 0)));
+    let said = read(&reply(CommandName::Plan, results(vec![failed("a"), failed("b")])), &options());
+    assert!(said.starts_with("### Plan of 2 projects: 2 failed\n"), "{said}");
 }
 
 /// Returns the plan of a project that is silent in comments.
@@ -130,15 +137,15 @@ fn several_plans() {
     ╵
     ```
 
-    When it is fixed: `atlantis plan -d infra/x`
+    After the fix, comment: `atlantis plan -d infra/x`
 
     [Log and history](https://tide.example/jobs/ab12)
 
     #### dir `infra/y` · workspace `default` · ✗ locked by #41
 
-    `infra/y` (workspace `default`) has been locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) for 2 h, planned by alice.
+    `infra/y` (workspace `default`) was locked 2 h ago by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) (planned by alice).
 
-    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
+    The lock is released when #41 is merged or closed, or by `atlantis unlock` there. When that is resolved: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -251,7 +258,7 @@ fn what_did_not_start_because_an_earlier_group_failed_is_told_in_one_line() {
     assert!(said.starts_with("### Plan for `network` failed"), "{said}");
     let names =
         "Not started, as an earlier group failed: dir `d0` · workspace `default`, dir `d1` · workspace `default`, ";
-    assert!(said.contains(names) && said.contains(" and 1 more. When it is fixed: `atlantis plan`"), "{said}");
+    assert!(said.contains(names) && said.contains(" and 1 more. After the fix, comment: `atlantis plan`"), "{said}");
     assert_eq!(said.matches("\"outcome\":").count(), 1, "{said}");
     // If the comment has nothing else, they are results.
     let mut silenced = job(CommandName::Plan, network(), Outcome::Errored(fault(Reason::Plan, 1)));

@@ -7,9 +7,9 @@ fn refusals_name_the_blocker_and_the_next_command() {
     assert_snapshot!(render_failure(CommandName::Plan, Failure::Locked(holder())), @r"
     ### Plan for `network` waits for #41 · dir `infra/network` · workspace `prod`
 
-    `infra/network` (workspace `prod`) has been locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) for 2 h, planned by alice.
+    `infra/network` (workspace `prod`) was locked 2 h ago by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) (planned by alice).
 
-    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
+    The lock is released when #41 is merged or closed, or by `atlantis unlock` there. When that is resolved: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
 
     [Log and history](https://tide.example/jobs/ab12)
     ");
@@ -26,7 +26,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     - ✗ approved: 0 of 1 review; alice's own does not count
     - ✗ undiverged: `main` has 2 newer commits
 
-    [Log and history](https://tide.example/jobs/ab12) · then:
+    [Log and history](https://tide.example/jobs/ab12) · after the update:
 
     ```shell
     atlantis plan -p network
@@ -38,7 +38,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     2 projects that it depends on are not applied. First: `atlantis apply -p dns`, `atlantis apply -p 'the net'`
 
-    [Log and history](https://tide.example/jobs/ab12) · then:
+    [Log and history](https://tide.example/jobs/ab12) · when that is resolved:
 
     ```shell
     atlantis apply -p network
@@ -58,7 +58,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     assert_snapshot!(render_failure(CommandName::Apply, Failure::NoPlan { because: String::new() }), @r"
     ### Apply of `network` refused: there is no plan · dir `infra/network` · workspace `prod`
 
-    There is no plan of it that could be applied.
+    There is no applicable plan.
 
     [Log and history](https://tide.example/jobs/ab12) · plan first:
 
@@ -71,7 +71,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     It was cancelled: alice said `atlantis cancel`.
 
-    [Log and history](https://tide.example/jobs/ab12) · then:
+    [Log and history](https://tide.example/jobs/ab12) · to run it again:
 
     ```shell
     atlantis plan -p network
@@ -82,7 +82,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     A project of an earlier execution order group failed, so this one did not start. Fix that one first.
 
-    [Log and history](https://tide.example/jobs/ab12) · then:
+    [Log and history](https://tide.example/jobs/ab12) · when that is resolved:
 
     ```shell
     atlantis plan -p network
@@ -118,7 +118,7 @@ fn errors_show_their_own_lines_in_front_of_the_log() {
 
     </details>
 
-    [Log and history](https://tide.example/jobs/ab12) · when it is fixed:
+    [Log and history](https://tide.example/jobs/ab12) · after the fix, comment:
 
     ```shell
     atlantis plan -p network
@@ -163,7 +163,7 @@ fn a_command_that_broke_before_any_project() {
     line 3, column 5
     ```
 
-    When it is fixed: `atlantis plan`
+    After the fix, comment: `atlantis plan`
     ");
     assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"at":"2026-08-22T12:00:00.000Z","run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","outcome":"error","reason":"config","scope":"command"}]} -->"#);
 }

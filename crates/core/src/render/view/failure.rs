@@ -108,12 +108,12 @@ impl Maker<'_> {
                     missing: missing.iter().take(MAX_COMMANDS).map(command).collect(),
                     more: missing.len().saturating_sub(MAX_COMMANDS),
                     only: format!("{} apply --only", self.options.executable),
-                    ..simple("not_planned", "not all that the pull request changes is planned", "")
+                    ..simple("not_planned", "a changed project has no plan", "")
                 }
             }
             Failure::StalePlan { because } => simple("because", "the plan is stale", because),
             Failure::NoPlan { because } if because.is_empty() => {
-                simple("because", "there is no plan", "There is no plan of it that could be applied.")
+                simple("because", "there is no plan", "There is no applicable plan.")
             }
             Failure::NoPlan { because } => simple("because", "there is no plan", because),
             Failure::Unplanned { because } => simple("because", "it is not planned", because),
@@ -161,9 +161,12 @@ impl Maker<'_> {
             Failure::Requirements(checks)
                 if checks.iter().any(|check| !check.met && check.name == Requirement::Undiverged.name()) =>
             {
-                vec![self.offer("Then", "plan", Some(project), &[])]
+                vec![self.offer("After the update", "plan", Some(project), &[])]
             }
-            _ => self.offer_again("Then", &wording::project_flags(project)).into_iter().collect(),
+            Failure::Cancelled { .. } => {
+                self.offer_again("To run it again", &wording::project_flags(project)).into_iter().collect()
+            }
+            _ => self.offer_again("When that is resolved", &wording::project_flags(project)).into_iter().collect(),
         }
     }
 }

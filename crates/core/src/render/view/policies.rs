@@ -12,8 +12,8 @@ pub(super) struct PoliciesView {
     sets: Vec<PolicySetView>,
     before: Option<Value>,
     after: Option<Value>,
-    /// True if an apply is refused.
-    unmet: bool,
+    /// Number of sets that did not pass. An apply is refused unless it is 0.
+    unmet: usize,
     /// True if the reply is to `approve_policies`.
     approving: bool,
 }
@@ -45,7 +45,7 @@ impl PoliciesView {
 }
 
 /// Returns `1 approval`, `2 approvals`.
-fn counted(count: usize, what: &str) -> String {
+pub(in crate::render) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -82,7 +82,7 @@ impl Maker<'_> {
             sets: report.sets.iter().map(set).collect(),
             before: text(&report.before, "Before"),
             after: text(&report.after, "After"),
-            unmet: !report.is_met(),
+            unmet: report.sets.iter().filter(|set| !set.is_met()).count(),
             approving: false,
         }
     }
@@ -98,7 +98,7 @@ impl Maker<'_> {
             if report.sets.iter().any(|set| !set.is_met() && !set.owners.is_empty()) {
                 offers.push(self.offer("to approve", "approve_policies", Some(project), &[]));
             }
-            offers.push(self.offer("to plan again when it is fixed", "plan", Some(project), &[]));
+            offers.push(self.offer("to plan again after the fix", "plan", Some(project), &[]));
         }
         capitalized(offers)
     }

@@ -214,7 +214,7 @@ pub(super) fn locks(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Planned(planned) if !planned.unlocked)
 }
 
-/// Returns `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.
+/// Returns `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`; `Plan of 2 projects: 2 failed` where none is planned.
 fn totals_line(command: CommandName, results: &Results) -> String {
     let count = |matches: &dyn Fn(&Outcome) -> bool| results.shown().filter(|job| matches(&job.outcome)).count();
     let all = results.shown().count();
@@ -245,5 +245,6 @@ fn totals_line(command: CommandName, results: &Results) -> String {
         vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
     };
     let counts: Vec<_> = counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-    format!("{} {all} projects: {}", command.spec().total, counts.join(", "))
+    let total = if command == CommandName::Plan && ok == 0 { "Plan of" } else { command.spec().total };
+    format!("{total} {all} projects: {}", counts.join(", "))
 }

@@ -67,7 +67,7 @@ fn units_in_a_circle_are_refused_by_name() {
     let NoSchedule::Config(error) = refused else { panic!("{refused:?}") };
     assert_eq!(
         error.to_string(),
-        "units of Terragrunt depend on each other in a circle: `a` → `b` → `c` → `a`; take one of these dependencies away"
+        "units of Terragrunt depend on each other in a cycle: `a` → `b` → `c` → `a`; remove one of these dependencies"
     );
 }
 
