@@ -121,7 +121,7 @@ async fn answered(ctx: &Context, work: &CommandRun, ended: Result<Ended>) -> End
     }
     let fault = Fault {
         reason: Reason::Internal,
-        message: ctx.redactor.redact(&format!("Something broke inside the server: {error:#}")),
+        message: ctx.redactor.redact(&format!("The server had an internal error: {error:#}")),
         output: String::new(),
     };
     match recorder::answer(ctx, work, CommandAnswer::error(fault)).await {

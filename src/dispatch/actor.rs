@@ -14,7 +14,7 @@ use crate::domain::state::{Cause, Effect, Run};
 use crate::domain::{CommentEvent, CommitSha, Login, PullEvent, PullId, PullRequest};
 use crate::execute::measured;
 use crate::execute::merged::{self, AfterMerge};
-use crate::execute::{self, CancelReason, CommandRun, Ended};
+use crate::execute::{self, CancelReason, CommandRun, Ended, permissions};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
@@ -214,8 +214,8 @@ pub(super) async fn plan_unasked(inner: &Arc<Inner>, pull: PullRequest, command:
 /// Returns the reason why a command does nothing on a pull request for a base branch that `repos.yaml` rules out.
 pub(super) fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
     format!(
-        "The server's `repos.yaml` rules out pull requests for `{}`: `branch` of this repository does not match it. \
-         Change the base branch of the pull request, or have an operator change `branch`; then say `{} {}` again",
+        "The server does not accept pull requests for `{}`: `branch` in `repos.yaml` does not match. Change the base branch of the \
+         pull request, or ask an operator to change `branch`; then comment `{} {}` again",
         pull.base.branch,
         inner.ctx.rendering.executable,
         command.name.spoken()
@@ -242,12 +242,19 @@ pub(super) fn expired_command_refusal(said: &str, name: CommandName, received: T
     let waited = Timestamp::now().duration_since(received);
     (waited > COMMAND_EXPIRY && is_late_by_itself(name)).then(|| {
         format!(
-            "This was asked for {} minutes ago and could not be run in time, so it was not run at all. If it is still wanted, say it \
-             again: `{}`",
+            "This command waited {} minutes, more than the limit, and was not run. To run it now: `{}`",
             waited.as_mins(),
             said.trim().trim_matches('`')
         )
     })
+}
+
+/// Returns the answer to a command whose pull request the host did not give.
+fn unread_refusal(inner: &Inner, command: &Command, error: &HostError) -> String {
+    format!(
+        "The pull request could not be read from the host, so nothing was done: {error}. Comment again: `{}`",
+        permissions::typed(&inner.ctx, command)
+    )
 }
 
 async fn comment_command(
@@ -264,8 +271,7 @@ async fn comment_command(
         Ok(pull) => pull,
         Err(error) => {
             tracing::error!(pull = %id, error = %error, "the pull request could not be read");
-            let because = format!("The pull request could not be read from the host, so nothing was done: {error}");
-            return inner.fail_delivery(id, &item.cause, &command, &because).await;
+            return inner.fail_delivery(id, &item.cause, &command, &unread_refusal(inner, &command, &error)).await;
         }
     };
     if !confirm(inner, comment, &command, &item.cause).await? {
@@ -407,7 +413,11 @@ mod tests {
         ] {
             let because = expired_command_refusal("atlantis unfreeze", name, received);
             assert_eq!(because.is_none(), runs, "{name:?}");
-            assert!(because.is_none_or(|because| because.contains("11 minutes ago") && because.contains("`atlantis unfreeze`")));
+            assert!(
+                because.is_none_or(
+                    |because| because.contains("waited 11 minutes") && because.contains("`atlantis unfreeze`")
+                )
+            );
         }
     }
 

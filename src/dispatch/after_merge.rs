@@ -12,7 +12,7 @@ use crate::domain::reply::Message;
 use crate::domain::state::Delivery;
 use crate::domain::{CommitSha, FollowUp, Login, PullId, PullRequest};
 use crate::execute::merged::{self, AfterMerge};
-use crate::execute::{CancelReason, Ended};
+use crate::execute::{CancelReason, Ended, permissions};
 use crate::store::Tx;
 use anyhow::Result;
 use std::sync::Arc;
@@ -43,15 +43,15 @@ pub(super) async fn follow_up(inner: &Arc<Inner>, follow_up: &FollowUp, item: &I
         return inner.answer_delivery(id, &item.cause, Some(command), Some(Message::Interrupted { because })).await;
     }
     if !inner.names.allowed.contains(&CommandName::Apply) {
-        let because = "Nothing is applied after the merge: `apply` is not among the server's `--allow-commands`. An operator can change \
-                       that".to_owned();
+        let because = "`apply` is not in the server's `--allow-commands`, so nothing is applied after the merge. Ask an operator to add \
+                       it".to_owned();
         return inner.answer_delivery(id, &item.cause, Some(command), Some(Message::NotPermitted { because })).await;
     }
     let pull = match fetch_pull(inner, id).await {
         Ok(pull) => pull,
         Err(error) => {
             let because = format!(
-                "The pull request could not be read from the host, so nothing was applied: {error}. Then: `{said}`"
+                "The pull request could not be read from the host, so nothing was applied: {error}. Comment again: `{said}`"
             );
             return inner.fail_delivery(id, &item.cause, command, &because).await;
         }
@@ -81,7 +81,10 @@ pub(super) async fn run(
     let at_tip = match merged::at_tip(&inner.ctx, &pull).await {
         Ok(at_tip) => at_tip,
         Err(error) => {
-            let because = format!("The base branch could not be fetched, so nothing was done: {error}");
+            let because = format!(
+                "The base branch could not be fetched, so nothing was done: {error}. Comment again: `{}`",
+                permissions::typed(&inner.ctx, &command)
+            );
             return inner.fail_delivery(&id, &item.cause, &command, &because).await;
         }
     };

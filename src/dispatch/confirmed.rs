@@ -6,6 +6,7 @@ use crate::comment::{self, Parsed};
 use crate::domain::CommentEvent;
 use crate::domain::command::{Command, Trigger};
 use crate::domain::state::Cause;
+use crate::execute::permissions;
 use crate::vcs::{HostComment, HostError};
 use anyhow::Result;
 use backon::Retryable as _;
@@ -16,7 +17,10 @@ pub(super) async fn confirm(inner: &Inner, comment: &CommentEvent, command: &Com
         Ok(true) => Ok(true),
         Ok(false) => inner.answer_delivery(&comment.pull, cause, None, None).await.map(|()| false),
         Err(error) => {
-            let because = format!("The comment could not be read from the host, so nothing was done: {error}");
+            let because = format!(
+                "The comment could not be read from the host, so nothing was done: {error}. Comment again: `{}`",
+                permissions::typed(&inner.ctx, command)
+            );
             inner.fail_delivery(&comment.pull, cause, command, &because).await.map(|()| false)
         }
     }

@@ -135,11 +135,7 @@ async fn tell_cancelled(
         format!("the {how} `{}`", name.spoken())
     }));
     let left = cancelled.left.map(|name| {
-        format!(
-            "the running `{}` goes on; `{} cancel --apply` interrupts it",
-            name.spoken(),
-            inner.ctx.rendering.executable
-        )
+        format!("`{}`; to interrupt it: `{} cancel --apply`", name.spoken(), inner.ctx.rendering.executable)
     });
     let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
     let mut commit = Commit::about(pull).posts(effects);

@@ -106,9 +106,9 @@ pub(super) async fn outcome_of(
     if let LockEvidence::Local(found) = left {
         job.state_lock.left = Some(found);
     }
-    let what = if how == How::Killed { "The server ended" } else { "Something broke inside the server" };
+    let what = if how == How::Killed { "The server ended" } else { "The server had an internal error" };
     let message = format!(
-        "{what} while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{saved}"
+        "{what} while `{verb}` ran. Changes made until then remain; the server does not repeat it. {lock}{saved}"
     );
     let millis = Timestamp::now().duration_since(job.started).as_millis();
     JobOutcome {

@@ -53,7 +53,7 @@ pub(super) async fn record(inner: &Inner, end: LateOutcome) -> Result<()> {
         }
         None => errored_here(&inner.ctx, &job.id).await?,
     };
-    let place = "on a server that could not say so itself".to_owned();
+    let place = "on a server that had lost contact".to_owned();
     // It ended by itself, and released its state lock.
     let state_lock = StateLockTrace { untold: false, left: None, ..job.state_lock.clone() };
     tell(inner, LateOutcomeOf { job, outcome, errored, place, state_lock }).await
@@ -62,7 +62,7 @@ pub(super) async fn record(inner: &Inner, end: LateOutcome) -> Result<()> {
 /// Records the outcome of a job that was given up, and that its executor has ended. Does nothing if it is recorded already.
 pub(super) async fn record_on_executor(inner: &Inner, job: Job, end: &LateJob) -> Result<()> {
     let executor = job.remote.as_ref().map(|remote| remote.executor.as_str()).unwrap_or_default();
-    let place = format!("on the executor `{executor}`, which seemed to have lost it");
+    let place = format!("on the executor `{executor}`, which had stopped reporting");
     let (outcome, errored, state_lock) = (end.outcome.clone(), end.errored.clone(), end.state_lock.clone());
     tell(inner, LateOutcomeOf { job, outcome, errored, place, state_lock }).await
 }
@@ -163,7 +163,7 @@ fn message(inner: &Inner, late: &LateOutcomeOf) -> Message {
         _ => String::new(),
     };
     let mut because = format!(
-        "The `{}` that was reported as interrupted has ended after all, {place}: {}.",
+        "The `{}` reported as interrupted has finished {place}: {}.",
         outcome.command.spoken(),
         inner.ctx.statuses.one_line(outcome)
     );

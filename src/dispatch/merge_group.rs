@@ -50,7 +50,7 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
 /// Sets the statuses of an entry whose judgement broke off to failure, so that nobody waits for them.
 pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, cause: &Cause) -> Result<()> {
     let mut verdict = QueueVerdict { pulls: vec![event.pull.clone()], ..QueueVerdict::default() };
-    verdict.lacks("something broke inside the server; queue it again".to_owned());
+    verdict.lacks("the server had an internal error; queue it again".to_owned());
     record_statuses(inner, event, cause, &verdict, "something broke").await
 }
 

@@ -107,7 +107,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item
     let pull = match fetch_pull(inner, id).await {
         Ok(pull) => pull,
         Err(error) => {
-            let because = inner.ctx.redactor.redact(&format!("the host could not be asked about it: {error}"));
+            let because = inner.ctx.redactor.redact(&format!("the host did not answer: {error}"));
             return told_free(inner, id, item, due, because).await;
         }
     };
@@ -119,7 +119,7 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item
         return inner.answer_delivery(id, &item.cause, None, None).await;
     }
     if let Some(because) = inner.autoplan_refusal(&pull) {
-        return give_up(inner, id, item, due, format!("it is not planned by itself: {because}")).await;
+        return give_up(inner, id, item, due, because.to_owned()).await;
     }
     let sender = match planner(inner, &pull, &due).await? {
         Planner::Person(person) => person,

@@ -149,7 +149,7 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, cause: &Cause)
     if let Some(Delivery { event: Event::MergeGroup(event), .. }) = &delivery {
         return merge_group::broke(inner, event, cause).await;
     }
-    let because = "Something broke inside the server; its log has the details. Say the command again.".to_owned();
+    let because = "The server had an internal error; its log has the details. Comment the command again.".to_owned();
     inner.answer_delivery(pull, cause, None, Some(Message::Interrupted { because })).await
 }
 
@@ -313,7 +313,7 @@ async fn interrupted_reply(
     let remarks = if waiting.is_empty() {
         Vec::new()
     } else {
-        vec!["Projects that are not named here had not begun: their plans can still be applied.".to_owned()]
+        vec!["Projects not listed here were not started; their plans can still be applied.".to_owned()]
     };
     let base_branch = base.map(|pull| pull.base.branch).unwrap_or_default();
     let body = ReplyBody::Results(Results { outcomes, base_branch, remarks });

@@ -28,7 +28,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     let label = inner.ctx.settings.disable_unlock_label.as_ref();
     if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
         let because = format!(
-            "The label `{label}` forbids unlocking. Remove it, then say `{} unlock` again.",
+            "The label `{label}` forbids unlocking. Remove it, then comment `{} unlock` again.",
             inner.ctx.rendering.executable
         );
         let message = Message::UnlockRefused { because, link: None };
@@ -170,7 +170,7 @@ pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item
     };
     let executable = &inner.ctx.rendering.executable;
     let because = format!(
-        "An apply of this pull request is running. Wait for its end, then say `{executable} unlock` again; \
+        "An apply of this pull request is running. Wait until it ends, then comment `{executable} unlock` again; \
          `{executable} cancel --apply` interrupts it."
     );
     let message = Message::UnlockRefused { because, link };

@@ -92,7 +92,7 @@ impl ApplicablePlans {
         };
         if !without.is_empty() && !self.plans.is_empty() && !work.command.only {
             return Some(fault(format!(
-                "Nothing was applied: {}. Mend it and plan again, or apply the others with `{} apply --only`",
+                "Nothing was applied: {}. Fix it and plan again, or apply the others with `{} apply --only`",
                 what_failed(&without),
                 ctx.rendering.executable
             )));

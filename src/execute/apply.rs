@@ -28,6 +28,7 @@ use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
+use crate::render::statuses::ApplyFailures;
 use crate::runner::local::Place;
 use crate::runner::spec::PlanReference;
 use anyhow::Result;
@@ -86,8 +87,7 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
-    let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
-    let failed = (broken > 0).then_some((broken, outcomes.len()));
+    let failed = ApplyFailures::of(&outcomes);
     // Projects that this person may not apply change no status: others may apply them.
     let statuses = match outcomes.is_empty() && !refused.outcomes.is_empty() {
         true => StatusUpdate::AsBefore("it is not permitted".into()),

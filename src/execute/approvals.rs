@@ -88,9 +88,8 @@ async fn judge(
         false => &[],
     };
     if pushers.iter().any(Login::is_unknown) {
-        let detail = "the host does not tell who wrote or pushed all of its commits, and those who pushed must not approve it \
-                      (`exclude_pushers`): amend commits whose author has no account there, squash where there are \
-                      250 commits or more, as the host may list no more, and push the head again";
+        let detail = "the host does not report all authors and pushers, who must not approve (`exclude_pushers`). Amend commits whose \
+                      author has no account, squash 250 or more commits, then push";
         return Ok(vec![unmet(detail.to_owned())]);
     }
     let terms = ApprovalTerms {
@@ -119,10 +118,7 @@ async fn judge(
 
 /// Returns the text for an approval that may not have been counted because the host was asked too often.
 fn too_many() -> String {
-    format!(
-        "; for a project the host is asked {MAX_ASKED} times whether somebody who approved is in a team, and there are more pairs of \
-         them here: name fewer teams, or people"
-    )
+    format!("; the host is asked at most {MAX_ASKED} times about team members per project: name fewer teams, or people")
 }
 
 fn met(detail: String) -> RequirementCheck {
@@ -414,8 +410,8 @@ async fn merged_files(
     let owners = ctx.store.read(move |view| view.owners_of(&id)).await?;
     let owner = owners.into_iter().find(|owner| owner.project == project);
     let Some(planned) = owner.and_then(|owner| owner.approved) else {
-        let message = "Which files of this project the pull request has changed is not known, as it was not planned before the merge: \
-                       nobody can tell whose approval it needs"
+        let message = "The server does not know which files of this project were changed, because it was not planned before the merge. \
+                       It cannot determine whose approval is needed"
             .to_owned();
         return Err(Stop::Fault(Fault { reason: Reason::Requirement, message, output: String::new() }));
     };

@@ -40,19 +40,19 @@ pub(super) fn find_refused(command: &Command, roots: &[PathBuf], executable: &st
 
 fn of_apply(arg: &str, executable: &str) -> String {
     format!(
-        "`{}` is not taken by apply: what is applied is the plan as it was made. After `--`, apply takes `-lock=`, `-lock-timeout=`, \
-         `-parallelism=`, `-compact-warnings` and `-no-color` only, each with its value behind `=`. Give other arguments when \
-         planning (`{executable} plan -- ARGUMENTS`), then say `{executable} apply`",
+        "`apply` does not accept `{}`, because it applies the saved plan. It accepts only `-lock=`, `-lock-timeout=`, \
+         `-parallelism=`, `-compact-warnings` and `-no-color`, each with its value after `=`. Plan with other arguments: \
+         `{executable} plan -- ARGUMENTS`, then `{executable} apply`",
         shown(arg)
     )
 }
 
 fn of_others(arg: &str, name: CommandName) -> String {
     format!(
-        "`{}` is not taken by {}: an argument may not write a file, name another state or configuration, or show what is secret. Say \
+        "`{}` does not accept `{}`. Arguments must not write files, select another state or configuration, or show secrets. Comment \
          the command again without it",
-        shown(arg),
-        name.spoken()
+        name.spoken(),
+        shown(arg)
     )
 }
 
@@ -185,7 +185,9 @@ mod tests {
         ] {
             assert!(message(CommandName::Apply, bad).is_some(), "{bad}");
         }
-        assert!(message(CommandName::Apply, "-no-color -destroy").is_some_and(|text| text.starts_with("`-destroy` ")));
+        assert!(
+            message(CommandName::Apply, "-no-color -destroy").is_some_and(|text| text.contains(" accept `-destroy`,"))
+        );
     }
 
     #[test]

@@ -293,9 +293,8 @@ impl Capacity {
 fn no_memory(ctx: &Context, project: &ProjectId, memory: MemoryUse) -> Fault {
     tracing::error!(used = memory.used, limit = memory.limit, "memory is short while nothing runs: a plan was refused");
     let message = format!(
-        "{} of the server's {} of memory are in use while nothing runs, and a container that fills its memory is killed. Nothing was \
-         planned. Ask whoever runs the server for more memory, or for a data directory on disk (`--max-memory-percent` is the bound, \
-         now {}); then comment `{}`",
+        "{} of {} of the server's memory are in use while nothing runs, so nothing was planned. Ask an operator for more memory or a \
+         data directory on disk (`--max-memory-percent`, now {}); then comment `{}`",
         size(memory.used),
         size(memory.limit),
         ctx.capacity.memory_percent,

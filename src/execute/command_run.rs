@@ -15,6 +15,7 @@ use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Cause, Delivery, JobState, Run};
 use crate::domain::{CommitSha, ProjectId, PullRequest, RunId};
 use crate::executors::PackedTrees;
+use crate::render::statuses::ApplyFailures;
 use crate::wording;
 use jiff::Timestamp;
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl CommandRun {
         if self.begun_before.is_empty() {
             return answer;
         }
-        const OTHERS: &str = "Projects that are not named here did not begin";
+        const OTHERS: &str = "Projects not listed here were not started";
         let (mut outcomes, mut remarks) = (self.begun_before.clone(), Vec::new());
         match answer.body {
             Some(ReplyBody::Results(results)) => {
@@ -102,8 +103,7 @@ impl CommandRun {
             Some(ReplyBody::CommandError(fault)) => remarks.push(format!("{OTHERS}: {}", fault.message)),
             Some(ReplyBody::Message(_)) | None => {}
         }
-        let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
-        let failed = (broken > 0).then_some((broken, outcomes.len()));
+        let failed = ApplyFailures::of(&outcomes);
         let statuses = match self.command.name {
             CommandName::Apply => StatusUpdate::AfterApply { failed },
             _ => StatusUpdate::Nothing,

@@ -67,7 +67,8 @@ impl Current {
     pub(super) async fn draft(&self, ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Option<Failure> {
         let is_draft = work.after_merge.is_none() && self.seen.lock().await.pull.draft;
         (is_draft && wanted_lock(ctx, work, config).is_strict()).then(|| {
-            let because = "the pull request is a draft, and in mode `strict` nothing of it is applied before it is ready. Mark it as ready for review";
+            let because =
+                "the pull request is a draft, and mode `strict` applies no drafts. Mark it as ready for review";
             Failure::Refused { reason: Reason::Requirement, because: because.to_owned() }
         })
     }
@@ -80,7 +81,7 @@ impl Current {
             Ok(None) => None,
             Ok(Some(tip)) => {
                 let (branch, tip) = (&work.pull.base.branch, tip.short());
-                let because = format!("`{branch}` has moved to {tip} since, in what it is made of");
+                let because = format!("files that this project uses changed on `{branch}`, which is now at {tip}");
                 Some(Failure::StalePlan { because })
             }
             Err(error) => Some(not_known(ctx, "the base branch has moved since the plan", error)),
@@ -124,26 +125,26 @@ async fn fetch_pull(ctx: &Context, work: &CommandRun) -> Result<PullRequest, Hos
 
 /// Returns the refusal after a failed request: without an answer of the host, the project does not begin.
 fn not_known(ctx: &Context, what: &str, error: impl Display) -> Failure {
-    let because = format!("the host could not be asked whether {what}, so it did not begin: {error}");
+    let because = format!("the host did not answer whether {what}, so the project was not started: {error}");
     Failure::Refused { reason: Reason::Internal, because: ctx.redactor.redact(&because) }
 }
 
 /// Returns the refusal if the pull request has changed since the command began, so that its next project may not begin.
 fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<Failure> {
     if !now.is_open() {
-        let because = "the pull request was closed or merged before its turn came, so it did not begin".to_owned();
+        let because = "the pull request was closed or merged before this project began".to_owned();
         return Some(Failure::Refused { reason: Reason::NotPermitted, because });
     }
     let because = if now.head.commit != began.head.commit {
         format!(
-            "the head is now {}; it was {} when the command began, and this project's turn had not come",
-            now.head.commit.short(),
-            began.head.commit.short()
+            "the head moved from {} to {} before this project began",
+            began.head.commit.short(),
+            now.head.commit.short()
         )
     } else if now.base.branch != began.base.branch {
         format!(
-            "the pull request is now for `{}`; it was for `{}` when the command began, and this project's turn had not come",
-            now.base.branch, began.base.branch
+            "the base branch changed from `{}` to `{}` before this project began",
+            began.base.branch, now.base.branch
         )
     } else {
         return None;

@@ -42,8 +42,8 @@ pub(super) async fn discard(ctx: &Context, work: &CommandRun, facts: &PullFacts)
 fn fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Fault {
     let again = super::permissions::typed(ctx, &work.command);
     let message = format!(
-        "The approvals of this pull request could not be taken back (`--discard-approval-on-plan`), so nothing was planned: {error}. \
-         Then: say `{again}` again"
+        "The server could not dismiss the approvals of this pull request (`--discard-approval-on-plan`), so nothing was planned: {error}. \
+         Comment again: `{again}`"
     );
     Fault { reason: Reason::Requirement, message: ctx.redactor.redact(&message), output: String::new() }
 }

@@ -322,8 +322,7 @@ async fn schedule<'a>(
         }
     }
     if applies.is_some() && schedule.groups.iter().all(Vec::is_empty) {
-        let text = "of none of these projects drift is known at this ref and commit, so nothing is applied: ask \
-                    /api/drift/detect first";
+        let text = "no drift is known for these projects at this ref and commit, so nothing is applied: call /api/drift/detect first";
         return Err(RequestRefused::Conflict(text.to_owned()));
     }
     Ok((schedule, applies))
@@ -347,23 +346,21 @@ fn skip_reason(ctx: &Context, block: &DriftBlock) -> String {
     let (name, executable) = (ctx.hosts.pull_name(&block.pull), &ctx.rendering.executable);
     match block.how {
         _ if block.pull.is_branch() => {
-            format!(
-                "{name} has it still. It is free when its apply has ended; if that broke off, after the next start of the server"
-            )
+            format!("{name} still holds it. It is released when its apply ends, or at the next start of the server")
         }
         DriftHold::Locked { applied: false } => format!(
-            "{name} has locked it: what differs may be what {name} changes. It is free when {name} is merged or closed, or after \
+            "{name} has locked it: what differs may be what {name} changes. It is released when {name} is merged or closed, or by \
              `{executable} unlock` there"
         ),
         DriftHold::Locked { applied: true } => format!(
-            "{name} has locked it and applied something that is not merged. It is free when {name} is merged or closed, or after \
+            "{name} has locked it and applied something that is not merged. It is released when {name} is merged or closed, or by \
              `{executable} unlock` there"
         ),
         DriftHold::Owned(state) => {
-            format!("{name} owns it ({}). What ends that, said there: `{}`", state.title(), state.way_out(executable))
+            format!("{name} owns it ({}). To release it, comment there: `{}`", state.title(), state.way_out(executable))
         }
         DriftHold::AtWork => format!(
-            "a command of {name} plans it or changes its state now. It is free when that has ended; `{executable} cancel --apply` there \
+            "a command of {name} plans it or changes its state now. It is released when that ends; `{executable} cancel --apply` there \
              interrupts it"
         ),
     }

@@ -103,8 +103,7 @@ async fn project(
 fn unseen(ctx: &Context, project: &ProjectId, id: &str) -> Failure {
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
     let because = format!(
-        "no run of this project has met a state lock `{id}`, so that nothing is known of who holds it. `{plan}` shows the lock \
-         that there is, if any; take the ID from there"
+        "no run of this project has seen the state lock `{id}`, so its holder is unknown. `{plan}` shows the present lock and its ID"
     );
     Failure::Refused { reason: Reason::NotPermitted, because }
 }
@@ -128,8 +127,8 @@ fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Re
 fn still_runs(job: &JobRecord, pull: &str, url: &str) -> Failure {
     let (kind, id) = (job.kind.replace('_', " "), &job.id);
     let because = format!(
-        "the {kind} of {pull} runs on this project and may hold the state lock: {url}/jobs/{id} . Wait for its end, then see whether \
-         the lock is still there"
+        "the {kind} of {pull} runs on this project and may hold the state lock: {url}/jobs/{id} . Wait until it ends, then plan again to \
+         see if the lock remains"
     );
     Failure::Refused { reason: Reason::NotPermitted, because }
 }

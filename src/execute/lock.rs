@@ -36,7 +36,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
     if wanted.is_empty() {
         let because = match configs.is_empty() {
             true => "This pull request changes no project, so there is nothing to lock.",
-            false => "What this pull request changes is never locked (`repo_locks: {mode: disabled}`).",
+            false => "Locking is disabled for these projects (`repo_locks: {mode: disabled}`).",
         };
         return Ok(CommandAnswer::message(Message::NoProjects { because: because.into() }));
     }
@@ -83,14 +83,14 @@ fn refusals(ctx: &Context, work: &CommandRun, held: &[(ProjectId, LockHolder)]) 
         let pull = name(holder.pull.number);
         let (user, since) = (&holder.user, holder.since.strftime("%Y-%m-%d %H:%M UTC"));
         format!(
-            "`{}` is held by {pull} ({user}, since {since}) until that is merged or closed, or somebody who may says \
+            "`{}` is held by {pull} ({user}, since {since}). It is released when {pull} is merged or closed, or by \
              `{executable} unlock {pull}`",
             project.label()
         )
     };
     let mut lines: Vec<String> = held.iter().take(MAX_NAMED).map(line).collect();
     if held.len() > MAX_NAMED {
-        lines.push(format!("{} more projects are held by other pull requests", held.len() - MAX_NAMED));
+        lines.push(format!("{} more held by other pull requests", held.len() - MAX_NAMED));
     }
     lines
 }

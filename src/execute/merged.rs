@@ -112,7 +112,7 @@ pub(super) fn only_owed(schedule: Schedule, owed: Option<&[ProjectId]>) -> Resul
     match other {
         None => Ok(schedule),
         Some(other) => Err(NoSchedule::Target(format!(
-            "the pull request is merged, and `{}` is not among what it has not applied: {}",
+            "the pull request is merged, and `{}` is not one of its unapplied projects: {}",
             other.id.label(),
             owed.iter().map(|project| format!("`{}`", project.label())).collect::<Vec<_>>().join(", ")
         ))),
@@ -124,7 +124,7 @@ pub(super) fn refusal(now: &PullRequest) -> Option<Failure> {
     let is_merged = matches!(now.state, PullState::Merged { .. });
     (!is_merged).then(|| Failure::Refused {
         reason: Reason::NotPermitted,
-        because: "the pull request is not merged any more, so it did not begin".to_owned(),
+        because: "the pull request is no longer merged, so this project was not started".to_owned(),
     })
 }
 

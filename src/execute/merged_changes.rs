@@ -87,7 +87,8 @@ fn unknown(ctx: &Context, pull: &PullRequest, error: &anyhow::Error) -> MergeFac
     let text = format!("{error:#}");
     tracing::error!(pull = %pull.id, error = text, "it was merged without a plan, and what it changes could not be found");
     let text = ctx.redactor.redact(text.lines().next().unwrap_or_default());
-    let because = format!("It could not be found: {}", text.chars().take(MAX_REASON).collect::<String>());
+    let because =
+        format!("The server could not determine the changes: {}", text.chars().take(MAX_REASON).collect::<String>());
     MergeFacts { into: MergedInto::Unknown { because }, changed: None }
 }
 

@@ -34,7 +34,7 @@ impl NotRun {
             NotRun::Stop(Stop::Other(error)) if is_deposed(&error) || is_left(&error) => Err(error),
             NotRun::Stop(Stop::Other(error)) => {
                 tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");
-                let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));
+                let message = ctx.redactor.redact(&format!("The server had an internal error: {error:#}"));
                 Ok(Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }))
             }
         }

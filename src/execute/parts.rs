@@ -17,12 +17,9 @@ pub(super) fn remark(ctx: &Context, job: &JobOutcome) -> Option<String> {
     let command = |name| command_for(&ctx.rendering.executable, name, &job.project, &[]);
     let next = format!("`{}`, then `{}`", command(CommandName::Plan), command(CommandName::Apply));
     Some(match &job.outcome {
-        Outcome::Applied(_) => format!(
-            "`{label}` is applied in part (`{part}`), which does not count as its apply. To apply all of it: {next}"
-        ),
+        Outcome::Applied(_) => format!("Only a part of `{label}` is applied (`{part}`). To apply all of it: {next}"),
         _ => format!(
-            "The plan of `{label}` is of a part of the project (`{part}`): to apply it does not count as the project's apply. For all of \
-             it: {next}"
+            "The plan of `{label}` covers a part of the project (`{part}`); applying it does not apply the project. For all of it: {next}"
         ),
     })
 }

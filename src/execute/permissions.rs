@@ -232,12 +232,12 @@ impl<'a> Gatekeeper<'a> {
             Some(true) => None,
             Some(false) => Some(format!(
                 "{name} may not use `{spoken}`: no rule of the server gives the right `{word}`, so only administrators of the \
-                 repository have it. One of them can say `{say}`"
+                 repository have it. One of them can comment `{say}`"
             )),
             None => Some(format!(
                 "{name} may not use `{spoken}`: no rule of the server gives the right `{word}`, and the host does not tell who \
                  administers the repository. An operator can add `\"{name}:{word}\"` to `allowed_users` in `repos.yaml` (to a new \
-                 list `\"*\"` as well, for all other commands); then say `{say}` again"
+                 list `\"*\"` as well, for all other commands); then comment `{say}` again"
             )),
         })
     }
@@ -246,19 +246,19 @@ impl<'a> Gatekeeper<'a> {
     fn explain(&self, command: &str, project: Option<&ProjectId>, say: &str, place: &str, who: &[String]) -> String {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         let project = project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
+        let some = if name.is_empty() { "Somebody with the right" } else { "One of them" };
+        let next = if who.is_empty() { "Ask an operator".into() } else { format!("{some} can comment `{say}`") };
         let who = if who.is_empty() { "nobody".to_owned() } else { format!("only {}", who.join(", ")) };
         let teams = match (self.without_teams, self.too_many_teams) {
-            (true, _) => "; its host tells of no teams".to_owned(),
+            (true, _) => "; the host does not report teams".to_owned(),
             (false, true) => format!("; the host is asked about {MAX_ASKED} teams for a command, and there are more"),
             (false, false) => String::new(),
         };
         if name.is_empty() {
             // The command comes first: statuses are short.
-            return format!(
-                "It is not known who asked for `{command}`{project}: somebody who may can say `{say}` ({place} let {who} do so)"
-            );
+            return format!("The server does not know who gave `{command}`{project}. {next} ({place} let {who} do so)");
         }
-        format!("{name} may not use `{command}`{project}: {place} let {who} do so{teams}. One of them can say `{say}`")
+        format!("{name} may not use `{command}`{project}: {place} let {who} do so{teams}. {next}")
     }
 }
 
@@ -266,7 +266,7 @@ impl<'a> Gatekeeper<'a> {
 pub(crate) fn unanswered(ctx: &Context, command: &Command, error: &HostError) -> String {
     let (user, executable, name) = (&command.user, &ctx.rendering.executable, command.name.spoken());
     ctx.redactor.redact(&format!(
-        "The host did not say in which teams {user} is, so nothing was done: {error}. Then: say `{executable} {name}` again"
+        "The host did not say in which teams {user} is, so nothing was done: {error}. Comment again: `{executable} {name}`"
     ))
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn unanswered(ctx: &Context, command: &Command, error: &HostError) ->
 pub(crate) fn unanswered_hatch(ctx: &Context, command: &Command, hatch: EscapeHatch, error: &HostError) -> String {
     let (user, say) = (&command.user, typed(ctx, command));
     ctx.redactor.redact(&format!(
-        "The host did not say whether {user} may use `{}`, so nothing was done: {error}. Then: say `{say}` again",
+        "The host did not say whether {user} may use `{}`, so nothing was done: {error}. Comment again: `{say}`",
         hatch.spoken()
     ))
 }

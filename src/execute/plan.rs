@@ -144,6 +144,7 @@ async fn plan(
     let facts = PullFacts::default();
     let is_whole = refused.outcomes.is_empty();
     let scope = PlanScope { schedule: &schedule, is_whole, base: &prepared.tree.base, activity };
+    let causes = turn::causes(ctx, work).await?;
     let locked = lock(ctx, work, scope, resumed, &facts).await?;
     let Some((held, earlier, finished)) = locked else { return Ok(PlanEnd::Anew) };
     let free = turn::left_out(ctx, work, &schedule, &refused).await?;
@@ -196,7 +197,7 @@ async fn plan(
     let merged::Compared { follows, remarks: more } =
         merged::compared(ctx, work, prepared, &schedule, &outcomes).await?;
     remarks.extend(more);
-    remarks.extend(turn::remarks(ctx, work, &free));
+    remarks.extend(turn::remarks(ctx, work, &free, &causes));
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
     Ok(CommandAnswer { policies, follows, ..answer }.into())
 }
@@ -370,16 +371,16 @@ pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceInLin
     match refusal {
         locks::LockRefusal::HeldBy(holder) => Failure::Locked(Box::new(Blocked { by: *holder, place })),
         locks::LockRefusal::OwnedBy(owner) => Failure::Owned(Box::new(Blocked { by: *owner, place })),
-        locks::LockRefusal::NotChanged => not_permitted(
-            "this pull request does not change the project, so its plan is a preview: nobody applies it".into(),
-        ),
-        locks::LockRefusal::ChangesUnknown => Failure::StalePlan {
-            because: "it is not known of this head which projects the pull request changes".into(),
-        },
+        locks::LockRefusal::NotChanged => {
+            not_permitted("this pull request does not change the project, so its plan is only a preview".into())
+        }
+        locks::LockRefusal::ChangesUnknown => {
+            Failure::StalePlan { because: "the server does not know which projects this head changes".into() }
+        }
         locks::LockRefusal::AppliesStopped(lock) => not_permitted(super::preconditions::apply_lock_text(&lock)),
-        locks::LockRefusal::NoPlan => Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() },
-        locks::LockRefusal::NoLock => not_permitted("its lock is not there any more".into()),
-        locks::LockRefusal::ApplyRuns { job } => not_permitted(format!("the job {job} changes it")),
+        locks::LockRefusal::NoPlan => Failure::NoPlan { because: "Its plan was used or discarded meanwhile.".into() },
+        locks::LockRefusal::NoLock => not_permitted("its lock was released meanwhile".into()),
+        locks::LockRefusal::ApplyRuns { job } => not_permitted(format!("the job {job} is changing it")),
     }
 }
 

@@ -38,11 +38,11 @@ pub(super) async fn bring(
 
 impl From<PlanGone> for NotRun {
     fn from(gone: PlanGone) -> NotRun {
-        const TREE: &str = "its checkout is gone since the server was started again or had to make room, and";
+        const TREE: &str = "its checkout is gone (server restart or full disk),";
         let because = match gone {
-            PlanGone::LeftTooMuch(what) => format!("{TREE} its steps had left {what} there"),
-            PlanGone::LeftFiles => format!("{TREE} the files that its steps had left there are too"),
-            PlanGone::File => "its plan file is gone or is not the one that was made".to_owned(),
+            PlanGone::LeftTooMuch(what) => format!("{TREE} and its steps had left {what} there"),
+            PlanGone::LeftFiles => format!("{TREE} with the files that its steps left"),
+            PlanGone::File => "its plan file is missing or was changed".to_owned(),
             PlanGone::Untrusted(file) => {
                 return Failure::Refused { reason: Reason::Config, because: untrusted(&file) }.into();
             }

@@ -142,7 +142,7 @@ impl Preconditions {
             Some(ApplyPreconditions { plan, of: PlanOwner::Pull(of_pull) }) => of_pull.refusal(plan, view, now),
             Some(ApplyPreconditions { plan, of: PlanOwner::DriftRun }) => {
                 match view.drift_block(&self.repo, &plan.project)? {
-                    Some(_) => refused(Reason::Locked, "a pull request has taken the project meanwhile".to_owned()),
+                    Some(_) => refused(Reason::Locked, "a pull request has locked the project meanwhile".to_owned()),
                     None => Ok(None),
                 }
             }
@@ -171,9 +171,7 @@ impl PullPreconditions {
         if let Some(activity) = checked
             && view.closed_since(&plan.pull.repo, activity)?
         {
-            let because = "another pull request was merged or closed in the moment in which it was to begin, and `undiverged` was met \
-                           before that"
-                .to_owned();
+            let because = "another pull request was merged or closed after the check of `undiverged`".to_owned();
             return Ok(Some(Failure::StalePlan { because }));
         }
         match self.guarded {
@@ -188,7 +186,7 @@ impl PullPreconditions {
             format!("it was made for commit {}, and the head is now {}", plan.head.short(), self.head.short())
         } else if !plan.base_branch.is_empty() && plan.base_branch != self.base_branch {
             format!(
-                "it was made on top of `{}`, and the pull request is now for `{}`",
+                "it was made for the base branch `{}`, and the base branch is now `{}`",
                 plan.base_branch, self.base_branch
             )
         } else if plan.config_digest != self.config.digest() {
@@ -210,16 +208,15 @@ fn too_old(plan: &PlanRecord, limit: Option<Duration>, now: Timestamp) -> Option
     let ahead = plan.made.duration_since(now);
     if ahead > CLOCKS_DIFFER {
         let because = format!(
-            "by this server's clock it is made {} from now, so nobody knows whether it is older than plans of this project may be \
-             (`plan_max_age`): the clock of this server or of the one that planned is wrong",
+            "its creation time is {} in the future by this server's clock, so its age (`plan_max_age`) is unknown. An operator must \
+             correct the clock of this server or of the server that planned",
             duration::format(ahead.unsigned_abs())
         );
         return Some(Failure::StalePlan { because });
     }
     (age > limit).then(|| {
         let (age, limit) = (duration::format(age), duration::format(limit));
-        let because =
-            format!("it is {age} old, and plans of this project are applied for {limit} only (`plan_max_age`)");
+        let because = format!("it is {age} old, and the limit is {limit} (`plan_max_age`)");
         Failure::StalePlan { because }
     })
 }
@@ -233,12 +230,12 @@ pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {
     };
     let why = if lock.reason.is_empty() { String::new() } else { format!(" ({})", lock.reason) };
     let since = lock.since.strftime("%Y-%m-%d %H:%M UTC");
-    format!("The apply lock was set by {who} at {since}{why}. It is released on the server's page")
+    format!("The apply lock was set by {who} at {since}{why}. An operator can release it on the server's page")
 }
 
 /// Returns the text about a freeze by hand and the command that lifts it.
 pub(super) fn frozen_text(freeze: &Freeze, executable: &str) -> String {
-    format!("{}, so nothing is applied there until somebody who may says `{executable} unfreeze`", freeze.describe())
+    format!("{}. To allow applies again, somebody with the right comments `{executable} unfreeze`", freeze.describe())
 }
 
 fn window_text(window: &FreezeWindow, end: Timestamp) -> String {
@@ -248,10 +245,7 @@ fn window_text(window: &FreezeWindow, end: Timestamp) -> String {
         true => String::new(),
         false => format!("; meanwhile only {} may apply", except.join(", ")),
     };
-    format!(
-        "the configuration (`freeze`) lets nothing of this project be applied until {}{why}{except}",
-        window.format_time(end)
-    )
+    format!("a freeze window (`freeze`) stops applies of this project until {}{why}{except}", window.format_time(end))
 }
 
 async fn is_excepted(ctx: &Context, work: &CommandRun, window: &FreezeWindow) -> Result<bool, Stop> {
@@ -265,7 +259,7 @@ async fn is_excepted(ctx: &Context, work: &CommandRun, window: &FreezeWindow) ->
                     let say = format!("{} {}", ctx.rendering.executable, work.command.name.spoken());
                     let message = ctx.redactor.redact(&format!(
                         "Applies are frozen now (`freeze`), and the host did not say whether {user} is in team {team}, who may apply \
-                         meanwhile: {error}. Then: say `{say}` again"
+                         meanwhile: {error}. Comment again: `{say}`"
                     ));
                     Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
                 })? == Some(true)

@@ -37,7 +37,7 @@ impl RequestRefused {
             | RequestRefused::Host(text) => text.clone(),
             RequestRefused::Busy => "too many requests are at work".to_owned(),
             RequestRefused::Stopped => "the server stopped".to_owned(),
-            RequestRefused::Broken(_) => "something broke inside the server; its log says what".to_owned(),
+            RequestRefused::Broken(_) => "the server had an internal error; its log has the details".to_owned(),
         }
     }
 }

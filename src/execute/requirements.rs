@@ -165,7 +165,7 @@ pub(super) async fn check(
     let unanswered = |what: &str, error: HostError| {
         let say = format!("{} {}", ctx.rendering.executable, work.command.name.spoken());
         let message = ctx.redactor.redact(&format!(
-            "The host did not say whether the pull request {what}, so nothing of this project was done: {error}. Then: say `{say}` again"
+            "The host did not say whether the pull request {what}, so nothing of this project was done: {error}. Comment again: `{say}`"
         ));
         Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
     };

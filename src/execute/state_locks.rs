@@ -72,13 +72,13 @@ pub(crate) fn after_kill(ctx: &Context, project: &ProjectId, left: &LockEvidence
     match left {
         LockEvidence::Nothing => "Terraform's state lock is free.".to_owned(),
         LockEvidence::Local(lock) => format!(
-            "Its state is a local file, where the sign of the state lock `{}` ({}) is left. The lock itself ended with the \
-             process: the next `{plan}`, here or on another pull request, takes it over and clears it away.",
+            "The state is a local file that still names the state lock `{}` ({}). The lock itself ended with the process: the \
+             next `{plan}`, here or on another pull request, takes it over and removes the entry.",
             lock.id, lock.operation
         ),
         LockEvidence::Unknown => format!(
-            "Terraform may have left its state lock behind. If the next `{plan}`, here or on another pull request, says \
-             \"Error acquiring the state lock\", free it there with the ID that it shows: `{}`.",
+            "Terraform may have left its state lock. If the next `{plan}` says \"Error acquiring the state lock\", release it with \
+             the ID shown there: `{}`.",
             command(ctx, project, None)
         ),
     }
@@ -116,7 +116,7 @@ async fn describe_lock(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock:
     let command = command(ctx, project, Some(id));
     Ok(Some(match holder(&lock, project, &broken) {
         Some(job) => format!(
-            "The state lock `{id}` of `{label}` was left by the {} of {} that was interrupted: {} . To free it: `{command}`",
+            "The state lock `{id}` of `{label}` was left by the {} of {} that was interrupted: {} . To release it: `{command}`",
             job.kind.replace('_', " "),
             ctx.hosts.pull_name(&job.pull),
             log(job)
@@ -127,12 +127,9 @@ async fn describe_lock(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock:
 
 /// Returns the rest of the sentence about a lock that none of our runs left, from the lock's description.
 pub(super) fn foreign(lock: &StateLock) -> String {
-    let by_hand = format!("free it by hand in the project's directory: `terraform force-unlock {}`", lock.id);
+    let by_hand = format!("release it by hand in the project's directory: `terraform force-unlock {}`", lock.id);
     if lock.who.is_empty() {
-        return format!(
-            "is held by somebody whom the backend does not name, so that nobody can tell whether it is a dead run's. If you know \
-             that nothing runs on this state, {by_hand}"
-        );
+        return format!("has a holder that the backend does not name. If nothing runs on this state, {by_hand}");
     }
     let since = lock.created.map_or(String::new(), |at| format!(" since {}", at.strftime("%Y-%m-%d %H:%M:%S UTC")));
     format!(

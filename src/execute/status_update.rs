@@ -4,7 +4,7 @@ use super::command_run::CommandRun;
 use crate::domain::command::CommandName;
 use crate::domain::state::CommitStatus;
 use crate::domain::{CommitSha, PullId};
-use crate::render::statuses::Statuses;
+use crate::render::statuses::{ApplyFailures, Statuses};
 use crate::store::Tx;
 use anyhow::Result;
 
@@ -17,8 +17,8 @@ pub(super) enum StatusUpdate {
     AfterPlan,
     /// `apply` from the pull request's project statuses; failure if something of this command failed.
     AfterApply {
-        /// Number of failed projects, and of all projects; absent if none failed.
-        failed: Option<(usize, usize)>,
+        /// Numbers of failed and refused projects; absent if all succeeded.
+        failed: Option<ApplyFailures>,
     },
     /// These statuses.
     These(Vec<CommitStatus>),
@@ -70,9 +70,7 @@ impl StatusUpdate {
                 list.extend(statuses.apply_after_plan(&projects));
                 list
             }
-            StatusUpdate::AfterApply { failed: Some((failed, all)) } => {
-                vec![statuses.failed(name, &format!("{failed} of {all} failed"))]
-            }
+            StatusUpdate::AfterApply { failed: Some(failed) } => vec![statuses.apply_failed(&failed)],
             StatusUpdate::AfterApply { failed: None } => {
                 vec![statuses.apply(&tx.project_statuses(pull)?)]
             }

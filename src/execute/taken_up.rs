@@ -76,7 +76,7 @@ pub(super) async fn finish(ctx: &Context, work: &mut CommandRun, others: Remaini
         }
     }
     if has_others {
-        remarks.push("Projects that are not named here had not begun: their plans can still be applied.".to_owned());
+        remarks.push("Projects not listed here were not started; their plans can still be applied.".to_owned());
     }
     recorder::answer(ctx, work, CommandAnswer::results(work, Vec::new(), remarks, StatusUpdate::Nothing)).await
 }
@@ -164,8 +164,7 @@ async fn ended_without_spec(ctx: &Context, work: &CommandRun, job: Job, why: Mis
             plan("another remediation")
         ),
         MissingSpec::Unusable => format!(
-            "The `{verb}` went on at its executor, and this server cannot read how it ended. What was changed is changed; {} shows what is \
-             left",
+            "The `{verb}` continued on its executor, but this server cannot read its result. Its changes remain; {} shows the difference",
             plan("a new detection")
         ),
     };

@@ -363,7 +363,7 @@ fn what_waits_for_a_person_is_on_top_with_its_next_command() {
     let (_, shown) = shown.split_once("Needs attention\n").unwrap();
     insta::assert_snapshot!(shown.split_once("\nRunning now").unwrap().0, @r#"
     network infra/network · prod acme/infra#39 Open SSH through IAP ↗ merged, not applied 2 h ago · next: comment atlantis apply
-    not known yet · acme/infra#39 Open SSH through IAP ↗ merged, not known yet what it changes the host lists no changed files 2 h ago · next: comment atlantis unlock --accept-drift -m &quot;why&quot;
+    not known yet · acme/infra#39 Open SSH through IAP ↗ merged, changes not known yet the host lists no changed files 2 h ago · next: comment atlantis unlock --accept-drift -m &quot;why&quot;
     infra/dns/default acme/infra#41 Open SSH through IAP ↗ apply failed 3 min ago · next: comment atlantis plan -d infra/dns · waiting: #42
     all projects acme/infra#40 Split the projects ↗ plan failed `atlantis.yaml`, line 3: unknown key `projets` next: push a fix
     infra/dns/default acme/infra#41 Open SSH through IAP ↗ waits for approval cost 2 h ago · next: comment atlantis approve_policies -d infra/dns · waiting: #42

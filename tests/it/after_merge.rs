@@ -21,7 +21,7 @@ async fn merged(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
     let pull = ctx.open_dirs(branch, dirs).await;
     ctx.next(&pull).await.is("plan", "success");
     pull.merge().await.unwrap();
-    ctx.next(&pull).await.is_message("owes").has("Merged, and not applied").has("`atlantis apply`");
+    ctx.next(&pull).await.is_message("owes").has("Merged but not applied").has("`atlantis apply`");
     pull
 }
 
@@ -73,10 +73,7 @@ fn what_nobody_can_compare_is_shown_first() {
     let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &["echo applied >> {tmp}/applied"]);
     run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
         let first = merged(ctx, "first", &["a"]).await;
-        ctx.say(&first, "atlantis apply")
-            .await
-            .is("plan", "success")
-            .has("nobody knows whether the plan changes the same");
+        ctx.say(&first, "atlantis apply").await.is("plan", "success").has("the server cannot compare the plan with");
         assert_eq!(ctx.lines("applied"), 0);
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         assert!(ctx.locks().await.is_empty());
@@ -105,7 +102,9 @@ fn on_merge_what_changes_the_same_is_applied_and_what_differs_is_shown() {
         .await;
         ctx.next(&second).await.is_message("owes");
         let said = ctx.next(&second).await;
-        said.is("plan", "success").has("`a/default`: the plan differs").has("`b/default`: the plan changes the same");
+        said.is("plan", "success")
+            .has("`a/default`: the plan differs")
+            .has("`b/default`: the plan has the same changes");
         let said = ctx.next(&second).await;
         said.is("apply", "success");
         assert_eq!(said.outcomes(), [("b".into(), "success".into())]);
@@ -133,7 +132,7 @@ fn on_merge_projects_are_applied_in_order_and_a_failed_group_stops_the_later_one
         ctx.next(&pull)
             .await
             .is("plan", "success")
-            .has("`a/default`, `b/default`, `c/default`: the plan changes the same");
+            .has("`a/default`, `b/default`, `c/default`: the plan has the same changes");
         let said = ctx.next(&pull).await;
         said.has("an earlier group failed").has("To apply what is left: `atlantis apply`");
         let result = |dir: &str| said.outcomes().into_iter().find(|(of, _)| of == dir).map(|(_, result)| result);
@@ -360,7 +359,7 @@ fn after_the_merge_only_what_is_owed_can_be_planned() {
         ctx.say(&first, "atlantis plan -d b")
             .await
             .is("plan", "error")
-            .has("is not among what it has not applied: `a/default`");
+            .has("is not one of its unapplied projects: `a/default`");
         ctx.repo.push("main", &[("readme.md", Some("moved"))]).await.unwrap();
         ctx.say(&first, "atlantis plan -d a").await.is("plan", "success");
         ctx.repo.push("main", &[("readme.md", Some("moved again"))]).await.unwrap();
@@ -384,7 +383,7 @@ async fn merged_approved(ctx: &Ctx, branch: &str, dirs: &[&str], method: &str) -
     pull.approve("bob").unwrap();
     pull.merge_as("alice", method).await.unwrap();
     ctx.next_second().await;
-    ctx.next(&pull).await.is_message("owes").has("Merged, and not applied");
+    ctx.next(&pull).await.is_message("owes").has("Merged but not applied");
     pull
 }
 

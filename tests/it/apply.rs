@@ -73,7 +73,7 @@ fn a_plan_file_with_other_bytes_is_not_applied() {
         bytes.push(0);
         std::fs::write(&plans[0], bytes).unwrap();
         let said = ctx.say(&pull, "atlantis apply").await;
-        said.is("apply", "failure").because("stale_plan").has("not the one that was made").has("`atlantis plan -d .`");
+        said.is("apply", "failure").because("stale_plan").has("missing or was changed").has("`atlantis plan -d .`");
         assert!(!ctx.tmp.join("state/root.tfstate").exists());
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -88,7 +88,7 @@ fn an_apply_waits_for_an_approval_that_counts() {
         ctx.next(&pull).await.is("plan", "success");
         let refused = ctx.say(&pull, "atlantis apply").await;
         refused.is("apply", "failure").because("requirement").has("not approved").has("0 of 1 review");
-        refused.has("Then: `atlantis apply -d .`");
+        refused.has("When that is resolved: `atlantis apply -d .`");
         pull.approve("dave").unwrap();
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("no write access: dave");
         pull.approve("bob").unwrap();
@@ -165,7 +165,7 @@ fn a_project_waits_for_what_it_depends_on() {
             .is("apply", "failure")
             .because("dependency")
             .has("First: `atlantis apply -p first`")
-            .has("Then: `atlantis apply -p second`");
+            .has("When that is resolved: `atlantis apply -p second`");
         ctx.say(&pull, "atlantis apply -p first").await.is("apply", "success");
         // As in Atlantis, a refusal counts as failed until the project is applied.
         ctx.status(&pull, "atlantis/apply", "failure", "1 failed, 1/2 applied").await;
@@ -184,7 +184,7 @@ fn a_group_does_not_begin_after_one_that_failed() {
         ctx.next(&pull).await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply").await;
         assert_eq!(said.outcomes(), [("first".into(), "error".into())]);
-        said.has("Not started, as an earlier group failed: `second`. When it is fixed: `atlantis apply`");
+        said.has("Not started, as an earlier group failed: `second`. After the fix, comment: `atlantis apply`");
         assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "first\n");
         std::fs::write(ctx.tmp.join("mended"), "").unwrap();
         // Its plan was not used.
@@ -316,7 +316,10 @@ fn cancel_leaves_an_apply_alone_unless_it_is_named() {
     run_test(gated(), async |ctx| {
         let pull = applying(ctx).await;
         let left = ctx.say(&pull, "atlantis cancel").await;
-        left.is_message("cancelled").has("Nothing was cancelled").has("`apply` goes on").has("cancel --apply");
+        left.is_message("cancelled")
+            .has("Nothing was cancelled")
+            .has("Still running")
+            .has("`apply`; to interrupt it: `atlantis cancel --apply`");
         ctx.repo.set_permission("eve", "read").unwrap();
         let refused = ctx.say_as("eve", &pull, "atlantis cancel --apply").await;
         refused.is_message("not_permitted").has("eve may not use `cancel --apply`").has("only those who may write");

@@ -192,12 +192,9 @@ fn who_pushed_does_not_approve() {
         let answers =
             |body: String| ctx.forge.fail_next("GET", "**/commits", Fault::Status(200, body, Vec::new()), 1).unwrap();
         answers(r#"[{"author": null, "committer": null}]"#.to_owned());
-        ctx.say(&pull, "atlantis apply")
-            .await
-            .is("apply", "failure")
-            .has("does not tell who wrote or pushed all of its commits");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("does not report all authors and pushers");
         answers(format!("[{}]", vec![r#"{"author": {"login": "erin"}}"#; 250].join(",")));
-        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("squash where there are 250 commits or more");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("squash 250 or more commits");
         answers(by("bob").replace("]", ", ") + &by("dave")[1..]);
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("0 of 1 of: people who may write; bob pushed to it; dave pushed to it");

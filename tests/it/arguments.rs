@@ -32,7 +32,7 @@ fn arguments_of_apply_cannot_displace_the_plan_and_a_refusal_costs_nothing() {
             "-backup={tmp}/backup",
         ] {
             let said = ctx.say(&pull, &ctx.fill(&format!("atlantis apply -- {arguments}"))).await;
-            said.is("apply", "error").because("not_permitted").has("is not taken by apply").has("`atlantis apply`");
+            said.is("apply", "error").because("not_permitted").has("`apply` does not accept").has("`atlantis apply`");
             assert_eq!(state(ctx), before, "{arguments}");
         }
         ctx.status(&pull, "atlantis/apply", "pending", "0/1 applied").await;

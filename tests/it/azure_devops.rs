@@ -551,7 +551,7 @@ fn after_the_merge_only_what_votes_were_for_is_applied() {
                 false => None,
             };
             fake.say(pull, "ann", "atlantis apply").await;
-            comment(ctx, &fake, pull, 2).await.is("plan", "success").has("nobody knows whether");
+            comment(ctx, &fake, pull, 2).await.is("plan", "success").has("the server cannot compare the plan");
             fake.say(pull, "ann", "atlantis apply").await;
             let said = comment(ctx, &fake, pull, 3).await;
             match pushed {

@@ -32,7 +32,7 @@ fn play_closing(mode: &str) {
     run_test(two(mode), async |ctx| {
         let pull = applied(ctx).await;
         pull.close().unwrap();
-        told(ctx, &pull).await.has_not("did not end well").has("reopen this pull request and merge it");
+        told(ctx, &pull).await.has_not("may have changed some").has("reopen this pull request and merge it");
         assert!(ctx.locks().await.is_empty());
         // Its delivery comes again, and the server starts again: there is one comment.
         let closed = ctx.forge.deliveries().into_iter().rfind(|one| one.action.as_deref() == Some("closed")).unwrap();
@@ -78,7 +78,7 @@ fn an_apply_that_failed_counts() {
         std::fs::write(ctx.tmp.join("fails"), "").unwrap();
         ctx.say(&pull, "atlantis apply -d a").await.is("apply", "error");
         pull.close().unwrap();
-        told(ctx, &pull).await.has("which did not end well: some of it may be real");
+        told(ctx, &pull).await.has("which failed and may have changed some resources");
     });
 }
 

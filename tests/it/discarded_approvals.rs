@@ -38,7 +38,10 @@ fn nothing_is_planned_while_approvals_stay() {
         let refusal = r#"{"message": "Could not dismiss: you are not on the list"}"#.to_owned();
         ctx.forge.fail_next("PUT", "**/dismissals", Fault::Status(403, refusal, Vec::new()), 1).unwrap();
         let said = ctx.say(&pull, "atlantis plan -d .").await;
-        said.because("requirement").has("could not be taken back").has("not on the list").has("`atlantis plan -d .`");
+        said.because("requirement")
+            .has("could not dismiss the approvals")
+            .has("not on the list")
+            .has("`atlantis plan -d .`");
         // The approval is of the plan that still exists.
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });

@@ -45,7 +45,7 @@ fn a_frozen_repository_applies_nothing_until_it_is_lifted() {
         ctx.server.restart().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").because("frozen");
         ctx.say_as("bob", &pull, "atlantis unfreeze").await.is_message("not_permitted");
-        ctx.say(&pull, "atlantis unfreeze").await.is_message("unfrozen").has("alice lifted it");
+        ctx.say(&pull, "atlantis unfreeze").await.is_message("unfrozen").has("alice removed this freeze");
         ctx.say(&pull, "atlantis unfreeze").await.is_message("unfrozen").has("Nothing was frozen");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 1);

@@ -29,11 +29,11 @@ fn administrators_unlock_other_pull_requests_and_each_is_told() {
         said.is_message("not_permitted").has("bob may not use `unlock`").has("`unlock-others`").has("administrators");
         assert_eq!(ctx.locks().await.len(), 2);
         let said = ctx.say_as("carol", &second, "atlantis unlock #1 #2 #99 -p none -m 'nobody is here'").await;
-        said.is_message("unlocked").has("Nothing of #1: it has neither locks nor plans that were meant");
+        said.is_message("unlocked").has("Nothing unlocked for #1: it has no matching locks or plans");
         let said = ctx.say_as("carol", &second, "atlantis unlock #1 #99 -m 'left for good'").await;
         said.is_message("unlocked")
-            .has("Unlocked of #1: `conf/net/default`, `conf/pay/default`")
-            .has("Nothing of #99: it has neither");
+            .has("Unlocked for #1: `conf/net/default`, `conf/pay/default`")
+            .has("Nothing unlocked for #99: it has no matching");
         let told = ctx.next(&first).await;
         told.is_message("unlocked").has("Unlocked by carol: 2 projects").has("on #2: left for good.");
         told.has("`atlantis plan`").has("Next in line").has("#2");
@@ -50,7 +50,7 @@ fn a_rule_gives_a_hatch_and_a_rule_for_everything_does_not() {
         said.is_message("not_permitted").has("let only bob do so").has("`atlantis unlock");
         ctx.say_as("carol", &second, "atlantis freeze -m release").await.is_message("frozen");
         ctx.say_as("carol", &second, "atlantis unfreeze").await.is_message("unfrozen");
-        ctx.say_as("bob", &second, "atlantis unlock 1").await.is_message("unlocked").has("Unlocked of #1: ");
+        ctx.say_as("bob", &second, "atlantis unlock 1").await.is_message("unlocked").has("Unlocked for #1: ");
         ctx.next(&first).await.is_message("unlocked").has("Unlocked by bob");
         ctx.next(&second).await.is("plan", "success");
     });
@@ -91,7 +91,9 @@ fn a_pull_request_that_applies_is_not_unlocked_from_elsewhere() {
             first.comment("alice", "atlantis apply -d conf/pay").unwrap();
             ctx.until("the apply has begun", async || ctx.tmp.join("begun").exists()).await;
             let said = ctx.say_as("carol", &second, "atlantis unlock #1").await;
-            said.is_message("unlocked").has("Nothing of #1: an apply of it runs").has("`atlantis cancel --apply`");
+            said.is_message("unlocked")
+                .has("Nothing unlocked for #1: an apply of it runs")
+                .has("`atlantis cancel --apply`");
             said.has("`atlantis unlock #1`");
             assert_eq!(ctx.locks().await.len(), 2);
             ctx.say(&first, "atlantis unlock").await.is_message("not_permitted").has("`atlantis cancel --apply`");
@@ -110,7 +112,7 @@ fn an_unlock_of_others_does_not_wait_for_what_runs_where_it_is_typed() {
         ctx.forge.fail_next("GET", &path, Fault::Hold(gate.clone()), 1).unwrap();
         second.comment("bob", "atlantis plan").unwrap();
         gate.reached(1).await;
-        ctx.say_as("carol", &second, "atlantis unlock #1").await.is_message("unlocked").has("Unlocked of #1: ");
+        ctx.say_as("carol", &second, "atlantis unlock #1").await.is_message("unlocked").has("Unlocked for #1: ");
         ctx.next(&first).await.is_message("unlocked");
         gate.open();
         ctx.next(&second).await.is("plan", "success");
@@ -184,7 +186,7 @@ fn a_right_to_one_directory_unlocks_no_other_one() {
         said.is_message("not_permitted").has("`unlock` on `conf/pay/default`").has("let nobody do so");
         assert_eq!(ctx.locks().await.len(), 2);
         let said = ctx.say_as("bob", &second, "atlantis unlock #1 -d conf/net").await;
-        said.is_message("unlocked").has("Unlocked of #1: `conf/net/default`");
+        said.is_message("unlocked").has("Unlocked for #1: `conf/net/default`");
         ctx.next(&first).await.is_message("unlocked").has("Unlocked by bob");
         assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
     });
@@ -199,13 +201,15 @@ fn each_pull_request_is_unlocked_or_refused_for_its_own_reason() {
         ctx.next(&third).await.is("plan", "failure").because("locked");
         ctx.quiet().await;
         let said = ctx.say_as("bob", &third, "atlantis unlock #1 #2").await;
-        said.is_message("unlocked").has("Unlocked of #2: `conf/net/default`");
-        said.has("Nothing of #1: bob may not use `unlock` on `conf/pay/default`").has("let nobody do so");
+        said.is_message("unlocked").has("Unlocked for #2: `conf/net/default`");
+        said.has("Nothing unlocked for #1: bob may not use `unlock` on `conf/pay/default`").has("let nobody do so");
         assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
         ctx.next(&second).await.is_message("unlocked").has("Unlocked by bob");
         // To unlock one's own takes no right to unlock others.
         let said = ctx.say_as("bob", &first, "atlantis unlock #1 #99").await;
-        said.is_message("unlocked").has("Unlocked of #1: `conf/pay/default`").has("Nothing of #99: it has neither");
+        said.is_message("unlocked")
+            .has("Unlocked for #1: `conf/pay/default`")
+            .has("Nothing unlocked for #99: it has no matching");
         ctx.next(&third).await.is("plan", "success");
     });
 }
@@ -218,7 +222,7 @@ fn an_unlock_of_holder_and_waiter_frees_both() {
         ctx.next(&third).await.is("plan", "failure").has("2nd in line, behind #2");
         ctx.quiet().await;
         let said = ctx.say_as("carol", &third, "atlantis unlock #1 #2 -m 'stale'").await;
-        said.has("Unlocked of #1: ").has("Unlocked of #2: it waits no more for `conf/pay/default`");
+        said.has("Unlocked for #1: ").has("Unlocked for #2: it no longer waits for `conf/pay/default`");
         ctx.next(&first).await.is_message("unlocked").has("Unlocked by carol");
         ctx.next(&second).await.is_message("unlocked").has("Unlocked by carol");
         ctx.next(&third).await.is_replan("success");
@@ -237,7 +241,7 @@ fn a_pull_request_that_plans_is_not_unlocked_from_elsewhere() {
         first.comment("alice", "atlantis plan -d conf/pay").unwrap();
         ctx.until("the plan has begun", async || ctx.tmp.join("planning").exists()).await;
         let said = ctx.say_as("carol", &second, "atlantis unlock #1").await;
-        said.is_message("unlocked").has("Nothing of #1: `plan` of it runs").has("`atlantis cancel` there");
+        said.is_message("unlocked").has("Nothing unlocked for #1: `plan` of it runs").has("`atlantis cancel` there");
         assert_eq!(ctx.locks().await.len(), 2);
         std::fs::remove_file(ctx.tmp.join("hold")).unwrap();
         ctx.next(&first).await.is("plan", "success");

@@ -47,7 +47,7 @@ fn an_apply_that_was_given_up_and_ends_after_all_is_told() {
         ctx.open_gate("apply");
         kill_process(job, Signal::CONT).unwrap();
         let late = ctx.next(&pull).await;
-        late.is_message("interrupted").has("has ended after all, on the executor `jobs`");
+        late.is_message("interrupted").has("has finished on the executor `jobs`");
         ctx.status(&pull, "atlantis/apply: a/default", "success", "").await;
         assert_eq!(ctx.lines("applied"), 1);
         ctx.say(&pull, "atlantis apply").await.has("Everything that was planned is applied already");
@@ -71,7 +71,7 @@ fn the_next_leader_tells_a_late_end_with_the_state_that_could_not_be_saved() {
         ctx.until("the job has ended", async || jobs_with(ctx, "late").len() == 1).await;
         ctx.server.start().await;
         let late = ctx.next(&pull).await;
-        late.is_message("interrupted").has("has ended after all").has(&format!("`terraform state push {file}`"));
+        late.is_message("interrupted").has("has finished").has(&format!("`terraform state push {file}`"));
         assert_eq!(std::fs::read_to_string(ctx.server.data(&file)).unwrap(), "{\"serial\": 7}\n");
         ctx.until("its objects are deleted", async || jobs_with(ctx, "spec").is_empty()).await;
     });

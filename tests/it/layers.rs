@@ -24,8 +24,7 @@ fn what_depends_on_others_is_planned_layer_by_layer() {
     run_test(chain(), async |ctx| {
         let pull = ctx.open_dirs("first", &["a", "b", "c"]).await;
         let said = ctx.next(&pull).await;
-        said.is("plan", "success")
-            .has("Not planned yet: `b` waits for `net`, and is planned by itself when that is applied");
+        said.is("plan", "success").has("Not planned yet: `b` waits for `net`. The server plans it after that apply");
         said.has("`c` waits for `b`").has("`atlantis plan -p b`").has_not("failed");
         ctx.status(&pull, "atlantis/plan", "success", "1 with changes, 2 wait for others").await;
         ctx.status(&pull, "atlantis/plan: b", "pending", "Waits for net").await;
@@ -34,7 +33,7 @@ fn what_depends_on_others_is_planned_layer_by_layer() {
         said.is("apply", "failure").because("dependency").has("`atlantis apply -p net`");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("`net`");
         let said = ctx.next(&pull).await;
-        said.is_replan("success").has("`b`").has("what it depends on was applied").has_not("`c`");
+        said.is_replan("success").has("`b`").has("a dependency was applied").has_not("`c`");
         ctx.status(&pull, "atlantis/plan: b", "success", "").await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         ctx.next(&pull).await.is_replan("success").has("`c`");
@@ -158,6 +157,6 @@ fn a_circle_is_refused_by_name() {
         let pull = ctx.open_dirs("first", &["a", "b"]).await;
         ctx.next(&pull).await.is("plan", "success").has("`b` waits for `net`");
         let pull = ctx.open_dirs("second", &["a", "b", "c"]).await;
-        ctx.next(&pull).await.has("`depends_on` leads in a circle").has("depends on itself, by way of");
+        ctx.next(&pull).await.has("`depends_on` has a cycle").has("depends on itself, by way of");
     });
 }

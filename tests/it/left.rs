@@ -127,7 +127,7 @@ fn the_end_of_a_deposed_servers_apply_brings_its_state_or_says_where_that_lies()
             let file = format!("errored/{}.tfstate", interrupted.is("apply", "error").because("interrupted").job());
             ctx.open_gate("apply");
             let late = ctx.next(&pull).await;
-            late.is_message("interrupted").has("has ended after all").has("Terraform could not save the state");
+            late.is_message("interrupted").has("has finished").has("Terraform could not save the state");
             assert_eq!(second.data(&file).exists(), is_handed_over, "{mib} MiB");
             let here = ctx.server.data(&file);
             match is_handed_over {

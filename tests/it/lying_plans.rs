@@ -43,7 +43,7 @@ fn a_plan_file_that_does_something_else_than_its_text_is_not_applied() {
         // Terraform replaces this file when it locks the state, and removes it with the lock.
         std::fs::write(&held, r#"{"ID":"11111111-2222-3333-4444-555555555555"}"#).unwrap();
         let said = ctx.say(pull, "atlantis apply").await;
-        said.is("apply", "error").because("stale_plan").has("does something else than the approved text says");
+        said.is("apply", "error").because("stale_plan").has("differs from the approved text");
         said.has("input  = \"evil\"").has("Find out what this pull request runs in a plan").has("atlantis plan -d .");
         assert!(held.exists());
         ctx.say(pull, "atlantis apply").await.has("its plan was used by the apply that failed");
@@ -62,7 +62,7 @@ fn a_plan_file_with_other_code_is_not_applied_although_its_text_is_the_same() {
         let said = ctx.say(pull, "atlantis apply").await;
         said.is("apply", "error")
             .because("stale_plan")
-            .has("not known to be that of the checkout")
+            .has("cannot confirm that the plan file contains the checkout's code")
             .has("`main.tf` is another one");
         assert!(!ctx.tmp.join("owned").exists());
     });

@@ -60,8 +60,13 @@ fn a_missed_push_is_not_planned_on_the_authors_word_where_rules_say_who_may_plan
             ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
         })
         .await;
-        ctx.status(&pull, "atlantis/plan", "failure", "who asked for `plan`: somebody who may can say `atlantis plan`")
-            .await;
+        ctx.status(
+            &pull,
+            "atlantis/plan",
+            "failure",
+            "who gave `plan`. Somebody with the right can comment `atlantis plan`",
+        )
+        .await;
         ctx.say_as("alice", &pull, "atlantis plan").await.is("plan", "success");
     });
 }
@@ -335,7 +340,7 @@ fn a_missed_apply_that_is_old_is_answered_with_the_command_to_repeat() {
             ctx.forge.set_clock_ahead(SignedDuration::from_mins(11));
         })
         .await;
-        ctx.next(&pull).await.is_message("interrupted").has("`atlantis apply -d .`").has("11 minutes ago");
+        ctx.next(&pull).await.is_message("interrupted").has("`atlantis apply -d .`").has("waited 11 minutes");
         ctx.next(&pull).await.is_message("interrupted").has("`atlantis unlock`");
         ctx.next(&pull).await.is("plan", "success");
         assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (0, 1));

@@ -56,7 +56,7 @@ fn another_name_is_no_way_around_the_owner() {
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         ctx.next(&before).await.is_message("plans_fell").has("#1 changes the same");
         let said = ctx.say(&before, "atlantis plan").await;
-        said.is("plan", "success").has("The plan of `other` is a preview on top of unmerged #1");
+        said.is("plan", "success").has("The plan of `other` is a preview: #1 must be merged first");
         let said = ctx.say(&before, "atlantis apply").await;
         said.is("apply", "failure")
             .because("locked")
@@ -106,7 +106,7 @@ fn a_new_name_that_was_not_planned_is_owed_once_and_can_be_applied() {
         ctx.push(&first, "atlantis.yaml", &named(&["new"])).await;
         ctx.push(&first, "net/more.tf", "resource \"terraform_data\" \"more\" {}\n").await;
         first.merge().await.unwrap();
-        ctx.next(&first).await.is_message("owes").has("Merged, and not applied: 1 project");
+        ctx.next(&first).await.is_message("owes").has("Merged but not applied: 1 project");
         assert_eq!(owners(ctx).await, ["new #1 merged_unapplied"]);
         ctx.say(&first, "atlantis apply").await.is("plan", "success");
         ctx.say(&first, "atlantis apply -p new").await.is("apply", "success");
@@ -120,10 +120,10 @@ fn what_is_owed_is_found_under_the_name_that_the_base_branch_gives_it_later() {
         let first = open_named(ctx, "first", &[]).await;
         ctx.next(&first).await.is("plan", "success");
         first.merge().await.unwrap();
-        ctx.next(&first).await.is_message("owes").has("Merged, and not applied");
+        ctx.next(&first).await.is_message("owes").has("Merged but not applied");
         ctx.repo.push("main", &[("atlantis.yaml", Some(&named(&["new"])))]).await.unwrap();
         let second = open_named(ctx, "second", &[]).await;
-        ctx.next(&second).await.is("plan", "success").has("on top of unapplied #1");
+        ctx.next(&second).await.is("plan", "success").has("a preview: #1 must be applied first");
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
         assert_eq!(ctx.lines("applied"), 0);
         ctx.say(&first, "atlantis plan -p new").await.is("plan", "success").has("`atlantis apply`");

@@ -36,9 +36,9 @@ fn an_applied_part_is_owed_until_all_of_it_is_applied() {
             "--destroy=true",
         ] {
             let said = ctx.say(&pull, &format!("atlantis plan -d a -- {arguments}")).await;
-            said.is("plan", "success").has("is of a part of the project (`-").has("`atlantis plan -d a`");
+            said.is("plan", "success").has("covers a part of the project (`-").has("`atlantis plan -d a`");
             let said = ctx.say(&pull, "atlantis apply -d a").await;
-            said.is("apply", "success").has("is applied in part (`-").has("`atlantis plan -d a`");
+            said.is("apply", "success").has("is applied (`-").has("`atlantis plan -d a`");
             assert_eq!(said.marker["results"][0]["in_part"], true, "{}", said.text);
             ctx.status(&pull, "atlantis/apply", "pending", "0/1 applied, 1 in part").await;
             ctx.status(&pull, "atlantis/apply: a/default", "pending", "in part").await;
@@ -46,7 +46,7 @@ fn an_applied_part_is_owed_until_all_of_it_is_applied() {
         ctx.say(&pull, "atlantis apply").await.has("`atlantis plan`");
         ctx.server.restart().await;
         pull.merge().await.unwrap();
-        ctx.next(&pull).await.is_message("owes").has("Merged, and not applied: 1 project");
+        ctx.next(&pull).await.is_message("owes").has("Merged but not applied: 1 project");
         assert_eq!(states(ctx).await, ["merged_unapplied"]);
         ctx.say(&pull, "atlantis plan -- -target=terraform_data.this").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("applied in part");
@@ -62,13 +62,13 @@ fn a_whole_plan_or_apply_makes_up_for_a_part() {
     run_test(strict(""), async |ctx| {
         let pull = opened(ctx).await;
         ctx.say(&pull, "atlantis plan -- -target=terraform_data.this").await.is("plan", "success");
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("in part");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("Only a part of");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success").has_not("part");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has_not("part");
         ctx.status(&pull, "atlantis/apply", "success", "1/1 applied").await;
         // A plan of a part counts as one even without changes.
         let said = ctx.say(&pull, "atlantis plan -- -target=terraform_data.this").await;
-        said.is("plan", "success").has("is of a part of the project (`-target`)");
+        said.is("plan", "success").has("covers a part of the project (`-target`)");
         ctx.status(&pull, "atlantis/apply", "pending", "0/1 applied").await;
         ctx.say(&pull, "atlantis plan").await.is("plan", "success").has("No changes");
         ctx.status(&pull, "atlantis/apply", "success", "1/1 up to date").await;
@@ -116,7 +116,7 @@ fn a_workflow_can_make_it_a_part() {
         let rules = rules.replace("TF_CLI_ARGS=--destroy", "TF_CLI_ARGS_plan=--destroy");
         run_test(strict("").repos_yaml(&rules), async |ctx| {
             let pull = ctx.open("first", &[("a/main.tf", &code("first"))]).await;
-            ctx.next(&pull).await.is("plan", "success").has(&format!("is of a part of the project (`{flag}`)"));
+            ctx.next(&pull).await.is("plan", "success").has(&format!("covers a part of the project (`{flag}`)"));
             ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("applied in part");
             ctx.status(&pull, "atlantis/apply", "pending", "0/1 applied, 1 in part").await;
         });

@@ -58,12 +58,9 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
         check.is("policy_check", "failure").because("policy");
         check.has("FAIL - <redacted plan file> - main - no creation of terraform_data.this with 2");
         check.has("1 test, 0 passed, 0 warnings, 1 failure, 0 exceptions");
-        check
-            .has("Some policy sets did not pass")
-            .has("may be approved by Olga")
-            .has("`atlantis approve_policies -d .`");
+        check.has("A policy set did not pass").has("may be approved by Olga").has("`atlantis approve_policies -d .`");
         assert_eq!(sets(&check), [("gate".into(), false, 0, 1)]);
-        ctx.status(&pull, "atlantis/policy_check", "failure", "1/1 projects failed their policies").await;
+        ctx.status(&pull, "atlantis/policy_check", "failure", "1/1 failed policies").await;
         ctx.status(&pull, "atlantis/plan", "success", "").await;
 
         let said = ctx.say(&pull, "atlantis apply").await;
@@ -86,7 +83,7 @@ fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
         assert_eq!(sets(&said), [("gate".into(), false, 1, 1)]);
         assert_eq!(missing().await, None);
         lacks(&shown(ctx, "/pulls").await, &["policies not passed"]);
-        ctx.status(&pull, "atlantis/policy_check", "success", "1/1 projects have passed or are approved").await;
+        ctx.status(&pull, "atlantis/policy_check", "success", "1/1 passed or approved").await;
         // The approval is durable.
         ctx.server.restart().await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -112,7 +109,7 @@ fn a_plan_that_passes_is_applied_and_a_quiet_server_says_nothing_of_it() {
         plan.is("plan", "success");
         assert_eq!(check.outcomes(), [("bad".to_owned(), "failure".to_owned())]);
         check.has_not("dir `fine`");
-        ctx.status(&pull, "atlantis/policy_check", "failure", "1/2 projects failed").await;
+        ctx.status(&pull, "atlantis/policy_check", "failure", "1/2 failed policies").await;
         let mut outcomes = ctx.say(&pull, "atlantis apply").await.outcomes();
         outcomes.sort();
         let want = [("bad", "failure"), ("fine", "success"), ("unchecked", "success")];
@@ -161,7 +158,7 @@ fn several_owners_of_teams_have_to_approve_and_may_take_it_back() {
         let said = ctx.say_as("mallory", &pull, "atlantis approve_policies --clear-policy-approval").await;
         said.is("approve_policies", "failure").has("mallory is not a policy owner");
         let said = ctx.say_as("bob", &pull, "atlantis approve_policies --clear-policy-approval").await;
-        said.is("approve_policies", "success").has("bob took its approvals back").has("0 of 2 approvals");
+        said.is("approve_policies", "success").has("bob withdrew earlier approvals").has("0 of 2 approvals");
         ctx.status(&pull, "atlantis/policy_check", "failure", "").await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure");
     });
@@ -350,7 +347,7 @@ fn conftest_is_run_where_it_is_asked_for_and_reads_no_configuration_of_the_pull_
 fn policies_are_approved_by_button_only_with_a_login() {
     let owners = one_set("owners: {users: [loopback, olga]}\nprevent_self_approve: true");
     for (login, refusal) in
-        [(None, Some("has no login of the host")), (Some("alice"), Some("not a policy owner")), (Some("olga"), None)]
+        [(None, Some("has no host login")), (Some("alice"), Some("not a policy owner")), (Some("olga"), None)]
     {
         let people = login.map(|login| format!("people: [{{person: loopback, login: 127.0.0.1/{login}}}]\n"));
         run_test(checked(&format!("{}{owners}", people.unwrap_or_default())), async |ctx| {

@@ -61,7 +61,11 @@ fn what_was_applied_and_merged_into_the_branch_of_another_is_owned_by_that() {
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
         assert_eq!(ctx.owners().await, ["a #2 applied_unmerged"]);
         second.merge().await.unwrap();
-        ctx.next(&second).await.is_message("merged_onto").has("dir `a`").has("is real, and #1 owns it from now on");
+        ctx.next(&second)
+            .await
+            .is_message("merged_onto")
+            .has("dir `a`")
+            .has("#1 now owns the project that was already applied here");
         assert_eq!(ctx.owners().await, ["a #1 applied_unmerged"]);
         ctx.next(&first).await.is("plan", "success");
         first.close().unwrap();
@@ -78,7 +82,7 @@ fn a_branch_that_the_server_names_is_applied_from_whatever_pull_request_it_is_th
         ctx.quiet().await;
         let second = onto(ctx, "staging", "second", "a").await;
         second.merge().await.unwrap();
-        ctx.next(&second).await.is_message("owes").has("Merged, and not applied");
+        ctx.next(&second).await.is_message("owes").has("Merged but not applied");
         ctx.next(&promotion).await.is("plan", "success");
         assert_eq!(ctx.owners().await, ["a #2 merged_unapplied"]);
     });
@@ -93,7 +97,7 @@ fn the_default_branch_is_applied_from_whatever_pull_request_it_is_the_head_of() 
         ctx.next(&reverse).await.is("plan", "success");
         let second = ctx.planned_own("second", &["a"]).await;
         second.merge().await.unwrap();
-        ctx.next(&second).await.is_message("owes").has("Merged, and not applied");
+        ctx.next(&second).await.is_message("owes").has("Merged but not applied");
         // The merge is a push to its head.
         ctx.next(&reverse).await.is("plan", "success");
         assert_eq!(ctx.owners().await, ["a #2 merged_unapplied"]);
@@ -109,7 +113,7 @@ fn a_branch_of_a_fork_is_another_branch() {
         ctx.next(&fork).await.is("plan", "success");
         let second = onto(ctx, "release", "second", "a").await;
         second.merge().await.unwrap();
-        ctx.next(&second).await.is_message("owes").has("Merged, and not applied");
+        ctx.next(&second).await.is_message("owes").has("Merged but not applied");
         assert_eq!(ctx.owners().await, ["a #2 merged_unapplied"]);
     });
 }

@@ -125,7 +125,7 @@ fn a_state_lock_of_a_dead_run_is_freed_by_comment() {
         let other = ctx.open("other", &[("other.tf", "# nothing\n")]).await;
         ctx.next(&other).await.is("plan", "failure").because("locked");
         let unseen = ctx.say(&other, &format!("atlantis force-unlock -d . {id}")).await;
-        unseen.because("not_permitted").has(&format!("o run of this project has met a state lock `{id}`"));
+        unseen.because("not_permitted").has(&format!("o run of this project has seen the state lock `{id}`"));
         // It does not wait for the project.
         ctx.say(&other, "atlantis unlock").await.is_message("unlocked");
         ctx.server.kill().await;

@@ -42,7 +42,7 @@ fn an_apply_owns_all_that_the_pull_request_changes_and_others_are_refused_by_nam
         assert_eq!(ctx.owners().await, ["a #1 applied_unmerged", "b #1 planned"]);
         // The project itself is free, and one that it changes as well is not.
         let said = ctx.say(&second, "atlantis apply -d c").await;
-        said.is("apply", "failure").because("locked").has("#1").has("`b` (workspace `default`) is owned by");
+        said.is("apply", "failure").because("locked").has("#1").has("`b` (workspace `default`) has been owned by");
         said.has("`atlantis unlock` on #1");
         let row = &said.marker["results"][0];
         assert_eq!((row["owner"].as_u64(), row["next"].as_str()), (Some(1), Some("atlantis unlock")));
@@ -85,7 +85,7 @@ fn a_plan_is_invalidated_when_another_pull_request_applies_and_a_new_one_is_a_pr
             said.has("plan is out of date since #1 started to apply; #1 owns `a/default` until it is merged");
         }
         let said = ctx.say(&second, "atlantis plan").await;
-        said.is("plan", "success").has("The plan of `a/default` is a preview on top of unmerged #1");
+        said.is("plan", "success").has("The plan of `a/default` is a preview: #1 must be merged first");
         said.has_not("atlantis apply");
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
         first.merge().await.unwrap();
@@ -220,12 +220,14 @@ fn several_owners_are_ended_at_once_by_who_has_the_right() {
         }
         ctx.quiet().await;
         let said = ctx.say_as("carol", &third, "atlantis unlock #1, #2").await;
-        said.is_message("unlocked").has("Nothing of #1: it owns `a/default`").has("Nothing of #2: it owns `b/default`");
+        said.is_message("unlocked")
+            .has("Nothing unlocked for #1: it owns `a/default`")
+            .has("Nothing unlocked for #2: it owns `b/default`");
         said.has("`atlantis unlock #2 --accept-drift -m 'why'`");
         assert_eq!(ctx.owners().await.len(), 2);
         let said = ctx.say_as("carol", &third, "atlantis unlock #1 #2 1 #99 --accept-drift -m 'start over'").await;
-        said.is_message("unlocked").has("Unlocked of #1: `a/default`").has("Unlocked of #2: `b/default`");
-        said.has("Nothing of #99: it has neither");
+        said.is_message("unlocked").has("Unlocked for #1: `a/default`").has("Unlocked for #2: `b/default`");
+        said.has("Nothing unlocked for #99: it has no matching");
         assert!(ctx.owners().await.is_empty());
         for pull in [&first, &second] {
             ctx.next(pull).await.is_message("unlocked").has("Unlocked by carol").has("start over");
@@ -276,7 +278,7 @@ fn the_earlier_pull_request_is_told_once_of_a_later_one() {
         let second = ctx.open_own("second", &["a", "b", "c"]).await;
         ctx.next(&second).await.is("plan", "success").has("`a/default` is also changed by #1");
         let told = ctx.next_of_all(&first).await;
-        told.is_message("also_changed").has("#2 changes the same: 2 projects").has("dir `a`").has("dir `b`");
+        told.is_message("also_changed").has("#2 also changes 2 projects").has("dir `a`").has("dir `b`");
         told.has_not("dir `c`");
         // Only once, whoever plans, and from whatever server.
         ctx.say(&second, "atlantis plan").await.is("plan", "success");
@@ -287,7 +289,7 @@ fn the_earlier_pull_request_is_told_once_of_a_later_one() {
         // For new changes, again.
         ctx.push(&first, "c/first.tf", "# first").await;
         ctx.next(&first).await.is("plan", "success").has("`c/default` is also changed by #2");
-        ctx.next_of_all(&second).await.is_message("also_changed").has("#1 changes the same: 1 project").has("dir `c`");
+        ctx.next_of_all(&second).await.is_message("also_changed").has("#1 also changes 1 project").has("dir `c`");
         // A plan of a project that the pull request does not change is not reported to others.
         let third = ctx.planned_own("third", &["c"]).await;
         for pull in [&first, &second] {
@@ -334,16 +336,16 @@ fn what_was_merged_without_being_applied_keeps_others_out() {
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
         first.merge().await.unwrap();
         let said = ctx.next(&first).await;
-        said.is_message("owes").has("Merged, and not applied: 1 project").has("dir `b`").has_not("dir `a`");
+        said.is_message("owes").has("Merged but not applied: 1 project").has("dir `b`").has_not("dir `a`");
         assert_eq!(ctx.owners().await, ["b #1 merged_unapplied"]);
         let second = ctx.open_dirs("second", &["b"]).await;
-        ctx.next(&second).await.is("plan", "success").has("a preview on top of unapplied #1");
+        ctx.next(&second).await.is("plan", "success").has("a preview: #1 must be applied first");
         ctx.say(&second, "atlantis apply")
             .await
             .is("apply", "failure")
             .because("locked")
             .has("#1")
-            .has("it is merged, and not applied");
+            .has("it is merged but not applied");
         ctx.say(&first, "atlantis unlock --accept-drift -m \"applied by hand\"")
             .await
             .is_message("unlocked")
@@ -361,7 +363,7 @@ fn what_the_pull_request_does_not_change_is_a_preview() {
     run_test(strict(&["a", "b"]), async |ctx| {
         let first = ctx.planned_dirs("first", &["a"]).await;
         let said = ctx.say(&first, "atlantis plan -d b").await;
-        said.is("plan", "success").has("does not change `b/default`: its plan is a preview");
+        said.is("plan", "success").has("does not change `b/default`, so its plan is a preview");
         assert!(!said.text.contains("atlantis apply"), "{}", said.text);
         ctx.say(&first, "atlantis apply -d b").await.is("apply", "failure").because("not_permitted").has("preview");
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");

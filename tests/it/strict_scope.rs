@@ -100,7 +100,7 @@ fn a_change_of_the_configuration_alone_is_owed_after_a_merge_without_a_plan() {
         let first = ctx.open("first", &[("atlantis.yaml", &config("", "approved"))]).await;
         first.merge().await.unwrap();
         let said = ctx.next(&first).await;
-        said.is_message("owes").has("Merged, and not applied: 1 project").has("dir `a`").has_not("dir `b`");
+        said.is_message("owes").has("Merged but not applied: 1 project").has("dir `a`").has_not("dir `b`");
         ctx.say(&first, "atlantis apply").await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         assert_eq!(applied(ctx), ["a"]);
@@ -125,7 +125,7 @@ fn what_was_applied_and_taken_back_is_applied_again_to_match() {
         ctx.push(&pull, "a/main.tf", &terraform("a", "1")).await;
         let said = ctx.next(&pull).await;
         said.is("plan", "success")
-            .has("`a/default` was applied earlier in this pull request, which changes it no more");
+            .has("`a/default` was applied earlier in this pull request, which no longer changes it");
         assert_eq!(said.outcomes().len(), 2, "{}", said.text);
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert_eq!(applied(ctx), ["a", "b", "a"]);
@@ -141,7 +141,7 @@ fn a_plan_is_invalidated_when_what_it_depends_on_is_applied() {
         let pull = ctx.open_dirs("first", &["a", "b"]).await;
         ctx.next(&pull).await.has("waits for `net`");
         let said = ctx.say(&pull, "atlantis plan -d b").await;
-        said.is("plan", "success").has("`b/default` waits for `net`: this plan of it is a look ahead");
+        said.is("plan", "success").has("`b/default` depends on `net`. This plan is a preview");
         let other = ctx.planned_dirs("second", &["b"]).await;
         let said = ctx.say(&pull, "atlantis apply -d b").await;
         said.is("apply", "failure").because("dependency").has("`atlantis apply -p net`");
@@ -161,9 +161,9 @@ fn what_was_merged_without_any_plan_is_owed_as_well() {
         let first = ctx.open_dirs("first", &["a"]).await;
         first.merge().await.unwrap();
         let said = ctx.next(&first).await;
-        said.is_message("owes").has("Merged, and not applied: 1 project").has("dir `a`").has_not("dir `b`");
+        said.is_message("owes").has("Merged but not applied: 1 project").has("dir `a`").has_not("dir `b`");
         let second = ctx.open_dirs("second", &["a"]).await;
-        ctx.say(&second, "atlantis plan").await.is("plan", "success").has("a preview on top of unapplied #1");
+        ctx.say(&second, "atlantis plan").await.is("plan", "success").has("a preview: #1 must be applied first");
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
         ctx.say(&first, "atlantis apply").await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
@@ -190,7 +190,7 @@ fn a_state_that_was_changed_by_hand_is_told_as_a_stale_plan() {
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure")
             .because("stale_plan")
-            .has("changed the state by other means")
+            .has("changed outside of this server")
             .has("`atlantis plan -d a`");
         ctx.say(&pull, "atlantis plan -d a").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
@@ -202,7 +202,7 @@ fn a_deleted_directory_is_told() {
     run_test(strict("", &["a", "b"]), async |ctx| {
         let gone = [("a/main.tf", None)];
         let pull = ctx.repo.open_pull("first", "alice", "Without a", &gone, OpenOptions::default()).await.unwrap();
-        ctx.next(&pull).await.is_message("no_projects").has("`a` has no files for Terraform any more");
+        ctx.next(&pull).await.is_message("no_projects").has("`a` has no Terraform files any more");
     });
 }
 
@@ -232,7 +232,7 @@ fn pull_requests_for_two_branches_share_the_owner() {
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
         let options = OpenOptions { base: Some("release".to_owned()), ..OpenOptions::default() };
         let second = ctx.open_as("alice", "second", &[("a/main.tf", &terraform("a", "2"))], options).await;
-        ctx.next(&second).await.is("plan", "success").has("a preview on top of unmerged #1");
+        ctx.next(&second).await.is("plan", "success").has("a preview: #1 must be merged first");
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
     });
 }

@@ -64,7 +64,7 @@ fn an_applied_unit_drops_the_plans_that_were_made_with_its_old_outputs() {
         said.because("dependency").has("It waits for `live/vpc/default`").has("`atlantis apply -d live/vpc`");
         let said = ctx.say(&pull, "atlantis apply").await;
         assert_eq!(outcomes(&said), ["live/dns success", "live/vpc success", "live/app failure"]);
-        said.has("The plans of `live/app/default` are dropped").has("`atlantis plan -d live/app`");
+        said.has("Plans discarded: `live/app/default`.").has("`atlantis plan -d live/app`");
         said.has("`live/vpc/default`, which it depends on, was applied after it was planned");
         ctx.status(&pull, "atlantis/apply", "failure", "").await;
         assert!(state(ctx, "live/vpc").contains("\"1\"") && state(ctx, "live/app").is_empty());
@@ -234,7 +234,7 @@ fn units_in_a_circle_and_files_that_lead_away_are_told() {
         let circle = unit(Some("app"), "mock");
         let pull = ctx.open("circle", &[("live/vpc/terragrunt.hcl", &circle)]).await;
         let said = ctx.next(&pull).await;
-        said.has("in a circle: `live/app` → `live/vpc` → `live/app`; take one of these dependencies away");
+        said.has("in a cycle: `live/app` → `live/vpc` → `live/app`; remove one of these dependencies");
         let away = unit(None, "2")
             + "dependency \"x\" {\n  config_path = \"../../../../etc\"\n}\ndependency \"y\" {\n  config_path = get_env(\"HOME\")\n}\n";
         let pull = ctx.open("away", &[("live/dns/terragrunt.hcl", &away)]).await;
@@ -265,10 +265,7 @@ fn a_units_plan_after_the_merge_is_shown_as_its_code_cannot_be_compared() {
         ctx.next(&pull).await.is("plan", "success");
         pull.merge().await.unwrap();
         ctx.next(&pull).await.is_message("owes");
-        ctx.say(&pull, "atlantis apply")
-            .await
-            .is("plan", "success")
-            .has("nobody knows whether the plan changes the same");
+        ctx.say(&pull, "atlantis apply").await.is("plan", "success").has("the server cannot compare the plan");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert!(state(ctx, "live/dns").contains("\"2\"") && ctx.locks().await.is_empty());
     });

@@ -65,7 +65,7 @@ fn a_remote_run_is_confirmed_where_it_plans_what_was_approved() {
         // A change that was not approved is not applied, nor is one with another question.
         set_answer(ctx, "other", " in workspace \"default\"");
         let said = ctx.say(&pull, "atlantis apply").await;
-        said.is("apply", "error").because("stale_plan").has("plans something else now").has("`atlantis plan -d .`");
+        said.is("apply", "error").because("stale_plan").has("now plans something else").has("`atlantis plan -d .`");
         assert_eq!(ctx.lines("done"), 0);
         set_answer(ctx, "1", "");
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
@@ -93,9 +93,9 @@ fn a_remote_plan_whose_text_is_not_kept_whole_is_refused() {
         set_answer(ctx, &lines.repeat(3 << 10), " in workspace \"default\"");
         let pull = ctx.open_input("change", "2").await;
         let said = ctx.next(&pull).await;
-        said.is("plan", "error").has("its text is too long (more than 2 MiB").has("a `cloud` block");
+        said.is("plan", "error").has("is too long to compare with an apply (limits: 2 MiB").has("a `cloud` block");
         set_answer(ctx, &"x".repeat(100_000), " in workspace \"default\"");
-        ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("a line of more than 64 KiB");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "error").has("64 KiB per line");
         ctx.say(&pull, "atlantis apply -d .").await.is("apply", "failure").because("no_plan");
         // A long plan is read whole.
         set_answer(ctx, &lines.repeat(30), " in workspace \"default\"");

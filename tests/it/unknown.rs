@@ -51,10 +51,10 @@ fn nobody_applies_until_it_is_known_what_a_merge_changes() {
         let first = merged_unseen(ctx, "first", &["a"]).await;
         assert_eq!(ctx.owners().await, [" #2 merged_unknown"]);
         let (status, page) = ctx.request("GET", "/", &[]).await;
-        assert!(status == 200 && page.contains("merged, not known yet what it changes"));
+        assert!(status == 200 && page.contains("merged, changes not known yet"));
         refuse_records(ctx);
         let said = ctx.say(&other, "atlantis apply").await;
-        said.is("apply", "failure").because("locked").has("#2").has("not known yet what it changes");
+        said.is("apply", "failure").because("locked").has("#2").has("does not know yet which projects it changes");
         assert_eq!(ctx.lines("applied"), 0);
         sql(ctx, "DROP TRIGGER full");
         ctx.next(&first).await.is_message("owes").has("dir `a`").has_not("dir `b`");
@@ -119,7 +119,7 @@ fn a_merge_that_changes_nothing_is_told_when_that_is_known() {
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("merge_unknown");
         ctx.forge.clear_faults();
-        ctx.next(&first).await.is_message("merge_known").has("Nothing of it is to be applied");
+        ctx.next(&first).await.is_message("merge_known").has("no longer blocks other pull requests");
         assert!(ctx.owners().await.is_empty());
     });
 }

@@ -52,7 +52,7 @@ fn who_is_refused_waits_in_line_and_is_planned_when_the_project_is_free() {
         ctx.next(&first).await.is_message("cleanup").has("Next in line for dir `a` · workspace `default`: #2");
         let said = ctx.next(&second).await;
         said.is_replan("success");
-        said.has("Planned automatically");
+        said.has("Planned automatically: a project was released.");
         assert_eq!(lines(ctx).await, ["a #2: 3"]);
         ctx.say(&second, "atlantis unlock").await.is_message("unlocked").has("Next in line for").has("#3");
         ctx.next(&third).await.is_replan("success");
@@ -78,13 +78,17 @@ fn a_turn_for_what_autoplan_leaves_out_is_told() {
         ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
         let said = ctx.next(&second).await;
         said.is_replan("success")
-            .has("`b/default` is free again, and autoplan leaves it out. To plan it: `atlantis plan -d b`");
+            .has("`b/default` is released, but autoplan does not include it. To plan it: `atlantis plan -d b`");
         // It waits for that one alone.
         let third = ctx.open_own("third", &["b"]).await;
         ctx.say(&third, "atlantis plan -d b").await.is("plan", "success");
         ctx.say(&second, "atlantis plan -d b").await.is("plan", "failure").because("locked");
         ctx.say(&third, "atlantis unlock").await.is_message("unlocked");
-        ctx.next(&second).await.is_message("lock_freed").has("Free again: 1 project").has("autoplan leaves them out");
+        ctx.next(&second)
+            .await
+            .is_message("lock_freed")
+            .has("Released, not planned automatically: 1 project")
+            .has("Autoplan does not include this project");
     });
 }
 
@@ -164,7 +168,7 @@ fn an_invalidated_plan_is_made_again_once_when_the_owner_is_done() {
         let first = ctx.planned_own("first", &["a", "b"]).await;
         let second = ctx.planned_own("second", &["a", "b"]).await;
         ctx.say(&first, "atlantis apply -d a").await.is("apply", "success");
-        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it").has("`atlantis plan`");
+        ctx.next(&second).await.is_message("plans_fell").has("after #1 releases it").has("`atlantis plan`");
         ctx.say(&first, "atlantis apply -d b").await.is("apply", "success");
         ctx.next(&second).await.is_message("plans_fell");
         assert_eq!(lines(ctx).await, ["a #1: 2", "b #1: 2"]);
@@ -207,7 +211,7 @@ fn a_plan_invalidated_by_a_merge_waits_for_its_apply_and_leaves_the_other_plans_
         let second = ctx.planned_own("second", &["a", "b"]).await;
         first.merge().await.unwrap();
         ctx.next(&first).await.is_message("owes");
-        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
+        ctx.next(&second).await.is_message("plans_fell").has("after #1 releases it");
         ctx.say(&first, "atlantis unlock --accept-drift -m 'by hand'").await.is_message("unlocked").has("#2");
         let said = ctx.next(&second).await;
         said.is_replan("success");
@@ -321,10 +325,10 @@ fn what_is_owed_is_told_again_after_each_interval_until_it_has_ended() {
         first.close().unwrap();
         ctx.next(&first).await.is_message("owes").has("Closed after an apply: 1 project");
         let said = ctx.next(&first).await;
-        said.is_message("owes").has("Still closed after an apply: 1 project").has("dir `a`");
+        said.is_message("owes").has("Still applied but not merged: 1 project").has("dir `a`");
         said.has("`atlantis unlock --accept-drift -m \"why\"`");
         ctx.server.restart().await;
-        ctx.next(&first).await.is_message("owes").has("Still closed");
+        ctx.next(&first).await.is_message("owes").has("Still applied but not merged");
         // The comment comes after its recording; a restart repeats nothing.
         assert!(began.elapsed() > INTERVAL * 2 - Duration::from_secs(2), "{:?}", began.elapsed());
         first.comment("alice", "atlantis unlock --accept-drift -m 'it is as we want it'").unwrap();
@@ -366,7 +370,7 @@ fn with_rules_about_who_may_plan_an_invalidated_plan_and_a_layer_are_planned_too
         let first = ctx.planned_own("first", &["a"]).await;
         let second = ctx.planned_own("second", &["a", "b"]).await;
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
-        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
+        ctx.next(&second).await.is_message("plans_fell").has("after #1 releases it");
         first.merge().await.unwrap();
         ctx.next(&second).await.is_replan("success").has("`a`");
         ctx.say(&second, "atlantis apply").await.is("apply", "success");
@@ -417,7 +421,7 @@ fn an_invalidated_plan_that_nobody_may_make_again_is_told() {
         let second = ctx.open_as("bob", "second", &[("a/second.tf", "# second\n")], OpenOptions::default()).await;
         ctx.next(&second).await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
-        ctx.next(&second).await.is_message("plans_fell").has("once #1 is done with it");
+        ctx.next(&second).await.is_message("plans_fell").has("after #1 releases it");
         std::fs::write(&script, "[ \"$USER_NAME\" != bob ] && echo pass\n").unwrap();
         first.merge().await.unwrap();
         let said = ctx.next(&second).await;

@@ -129,7 +129,8 @@ impl CheckReport {
     /// Returns the numbers of projects, warnings and errors.
     pub(super) fn summary(&self) -> String {
         let (projects, warnings, errors) = (self.projects.len(), self.warnings.len(), self.errors.len());
-        format!("{projects} projects, {warnings} warnings, {errors} errors")
+        let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        [counted(projects, "project"), counted(warnings, "warning"), counted(errors, "error")].join(", ")
     }
 }
 

@@ -85,7 +85,9 @@ impl Findings {
         }
         let (faults, warnings) = (self.count(Verdict::Fault), self.count(Verdict::Warning));
         let unknown = self.count(Verdict::Unknown);
-        let _ = writeln!(text, "\n{faults} faults, {warnings} warnings, {unknown} not known");
+        let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (faults, warnings) = (counted(faults, "fault"), counted(warnings, "warning"));
+        let _ = writeln!(text, "\n{faults}, {warnings}, {unknown} not known");
         text
     }
 

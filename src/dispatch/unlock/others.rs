@@ -160,14 +160,15 @@ async fn not_permitted(
 async fn forbidden(inner: &Inner, pull: &PullId) -> Option<String> {
     let label = inner.ctx.settings.disable_unlock_label.as_ref()?;
     let (name, executable) = (inner.pull_name(pull), &inner.ctx.rendering.executable);
-    let again = format!("say `{executable} unlock {name}` again");
+    let again = format!("comment `{executable} unlock {name}` again");
     match fetch_pull(inner, pull).await {
         Ok(now) if now.labels.contains(label) => {
             Some(format!("its label `{label}` forbids unlocking. Remove it there, then {again}"))
         }
         Ok(_) | Err(HostError::NotFound { .. }) => None,
         Err(error) => {
-            let line = format!("the host did not say whether it has the label `{label}`: {error}. Then: {again}");
+            let line =
+                format!("the host did not say whether it has the label `{label}`: {error}. To try again, {again}");
             Some(inner.ctx.redactor.redact(&line))
         }
     }
@@ -207,7 +208,8 @@ fn still_runs(running: CommandName, name: &str, executable: &str) -> String {
     };
     let cancel = if running.changes_state() { "cancel --apply" } else { "cancel" };
     format!(
-        "Nothing of {name}: {what} of it runs. Wait for its end, or say `{executable} {cancel}` there; then say `{executable} unlock {name}` again"
+        "Nothing unlocked for {name}: {what} of it runs. Wait until it ends, or comment `{executable} {cancel}` there; then comment \
+         `{executable} unlock {name}` again"
     )
 }
 
@@ -216,12 +218,12 @@ impl UnlockingOthers {
         let (pull, name, looked) = (&self.pulls[at], &self.names[at], &self.looked[at]);
         let nothing = |line: String| Unlocked { line, told: None, plans: Vec::new() };
         if let Some(because) = &looked.refusal {
-            return Ok(nothing(format!("Nothing of {name}: {because}")));
+            return Ok(nothing(format!("Nothing unlocked for {name}: {because}")));
         }
         let mut meant = held_or_awaited_by(tx, pull)?;
         meant.retain(|project| looked.checked.contains(project));
         if meant.is_empty() {
-            return Ok(nothing(format!("Nothing of {name}: it has neither locks nor plans that were meant")));
+            return Ok(nothing(format!("Nothing unlocked for {name}: it has no matching locks or plans")));
         }
         // Read in this transaction, so that no job can begin meanwhile: each begins with a transaction of its own.
         let begun = begun(tx, &self.logs, pull)?;
@@ -241,7 +243,7 @@ impl UnlockingOthers {
         let follows = tx.record_lock_event(&event)?;
         discards.post(tx, &self.inner.ctx.statuses, &format!("unlocked by {}", self.command.user))?;
         let Some(Message::Unlocked { mut projects, kept, next, .. }) = follows.message.clone() else {
-            return Ok(nothing(format!("Nothing of {name} could be unlocked")));
+            return Ok(nothing(format!("Nothing unlocked for {name}")));
         };
         waited.retain(|project| !projects.contains(project));
         let line = self.line(name, &projects, &waited, &kept);
@@ -262,18 +264,18 @@ impl UnlockingOthers {
         let listed = |projects: &[ProjectId]| {
             projects.iter().map(|project| format!("`{}`", project.label())).collect::<Vec<_>>().join(", ")
         };
-        let waits_no_more = format!("it waits no more for {}", listed(waited));
+        let waiting_ends = format!("it no longer waits for {}", listed(waited));
         let mut line = match (unlocked.is_empty(), waited.is_empty()) {
-            (true, true) => format!("Nothing of {name}"),
-            (false, true) => format!("Unlocked of {name}: {}", listed(unlocked)),
-            (true, false) => format!("Unlocked of {name}: {waits_no_more}"),
-            (false, false) => format!("Unlocked of {name}: {}; {waits_no_more}", listed(unlocked)),
+            (true, true) => format!("Nothing unlocked for {name}"),
+            (false, true) => format!("Unlocked for {name}: {}", listed(unlocked)),
+            (true, false) => format!("Unlocked for {name}: {waiting_ends}"),
+            (false, false) => format!("Unlocked for {name}: {}; {waiting_ends}", listed(unlocked)),
         };
         if !kept.is_empty() {
             let separator = if unlocked.is_empty() && waited.is_empty() { ": it" } else { ". It still" };
             line += &format!(
-                "{separator} owns {}, where something was applied or merged by half. Say `{} unlock {name} --accept-drift -m 'why'` to \
-                 leave that as it is",
+                "{separator} owns {}, with a change that is not both applied and merged. To accept that: \
+                 `{} unlock {name} --accept-drift -m 'why'`",
                 listed(kept),
                 self.executable
             );

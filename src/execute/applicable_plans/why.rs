@@ -56,7 +56,7 @@ impl ApplicablePlans {
         let mut told: Vec<String> =
             told.map(|status| format!("`{}`: {}", status.project.label(), self.why(ctx, status, head))).collect();
         if of.len() > MAX_TOLD {
-            told.push(format!("{} more have none", of.len() - MAX_TOLD));
+            told.push(format!("{} more without a plan", of.len() - MAX_TOLD));
         }
         told.join(". ")
     }
@@ -75,7 +75,7 @@ impl ApplicablePlans {
                 "it is not planned".to_owned()
             }
             ProjectState::PlanErrored if status.was_not_planned() => {
-                return "it was not planned, for the reason that the plan's comment gives".to_owned();
+                return "it was not planned; the plan's comment gives the reason".to_owned();
             }
             ProjectState::PlanErrored => format!("its plan failed{}", log()),
             ProjectState::PlanInvalidated => "its plan is out of date".to_owned(),
@@ -87,14 +87,14 @@ impl ApplicablePlans {
                     "a part of it is applied. For all of it: `{executable} plan`, then `{executable} apply`"
                 );
             }
-            ProjectState::Planned | ProjectState::PlannedInPart => "its plan was used or dropped meanwhile".to_owned(),
+            ProjectState::Planned | ProjectState::PlannedInPart => {
+                "its plan was used or discarded meanwhile".to_owned()
+            }
         };
         match blocker {
             Some(Blocker::Owner(owner)) => owned(ctx, &what, status, owner),
             Some(Blocker::Holder(holder)) => held(ctx, &what, &status.project, holder),
-            None if status.state == ProjectState::PlanInvalidated => {
-                what + ", for the reason that was told when it was dropped"
-            }
+            None if status.state == ProjectState::PlanInvalidated => what + " (see the comment that announced it)",
             None => what,
         }
     }
@@ -105,7 +105,7 @@ impl ApplicablePlans {
         let on: Vec<String> = status.waits_for.iter().map(|on| format!("`{}`", on.label())).collect();
         let on = on.join(", ");
         let first = apply.map(|apply| format!(". First: `{apply}`")).unwrap_or_default();
-        format!("it waits for {on}, and is planned by itself when that is applied{first}")
+        format!("it waits for {on}; the server plans it after that apply{first}")
     }
 }
 
@@ -117,14 +117,12 @@ fn owned(ctx: &Context, what: &str, status: &ProjectStatus, owner: &ProjectOwner
         OwnerState::AppliedUnmerged => (" since {} started to apply", "it is merged"),
         OwnerState::MergedUnapplied => (" since {} was merged", "that is applied"),
         OwnerState::ClosedApplied => (" since {} applied it", "it is reopened and merged"),
-        OwnerState::MergedUnknown => (" since {} was merged", "it is known what that changes"),
+        OwnerState::MergedUnknown => (" since {} was merged", "the server knows its changes"),
     };
     let since = if status.state == ProjectState::PlanInvalidated { since.replace("{}", &name) } else { String::new() };
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &owner.project, &[]);
     let way_out = owner.state.way_out(&ctx.rendering.executable);
-    format!(
-        "{what}{since}; {name} owns `{label}` until {until}, or `{way_out}` there. A look ahead before that: `{plan}`"
-    )
+    format!("{what}{since}; {name} owns `{label}` until {until}, or `{way_out}` there. For a preview now: `{plan}`")
 }
 
 fn held(ctx: &Context, what: &str, project: &ProjectId, holder: &LockHolder) -> String {
@@ -134,5 +132,7 @@ fn held(ctx: &Context, what: &str, project: &ProjectId, holder: &LockHolder) -> 
     }
     let name = ctx.hosts.pull_name(&holder.pull);
     let unlock = format!("{} unlock", ctx.rendering.executable);
-    format!("{what}; {name} has locked `{label}` until it is merged or closed, or `{unlock}` there")
+    format!(
+        "{what}; {name} has locked `{label}`. It is released when {name} is merged or closed, or by `{unlock}` there"
+    )
 }

@@ -22,8 +22,7 @@ const STATE_CHANGED: &str = "Saved plan is stale";
 pub(super) fn as_stale_plan(outcome: Outcome) -> Outcome {
     match &outcome {
         Outcome::Errored(fault) if fault.output.contains(STATE_CHANGED) => {
-            let because =
-                "somebody has changed the state by other means since it was planned, so Terraform refuses the plan";
+            let because = "the state changed outside of this server after the plan, so Terraform refuses it";
             Outcome::Failed(Failure::StalePlan { because: because.to_owned() })
         }
         _ => outcome,
@@ -288,7 +287,7 @@ pub(in super::super) mod tests {
     #[tokio::test]
     async fn a_plan_that_is_older_than_it_may_be_is_not_applied_and_stays() {
         let (said, plans, locks) = begin_within(Some(Duration::from_secs(86_400)), |_, _| Ok(())).await;
-        assert!(matches!(said, Err(Failure::StalePlan { because }) if because.contains("are applied for 1 d only")));
+        assert!(matches!(said, Err(Failure::StalePlan { because }) if because.contains("the limit is 1 d")));
         assert_eq!((plans, locks), (1, vec![]));
         let (said, plans, _) = begin_within(Some(Duration::from_secs(1 << 36)), |_, _| Ok(())).await;
         assert_eq!((said, plans), (Ok(()), 0));

@@ -59,7 +59,7 @@ impl ApplyRun<'_> {
             return;
         }
         let remark = format!(
-            "The plans of {} are dropped: they were made with the outputs of `{}` from before it was applied. Plan again: {}.",
+            "Plans discarded: {}. They used the outputs of `{}` from before its apply. Plan again: {}.",
             named(plans.iter().map(|plan| plan.project.label())),
             config.id.label(),
             self.commands(CommandName::Plan, plans.iter().map(|plan| &plan.project))

@@ -65,8 +65,6 @@ impl<'a> ApplyPlace<'a> {
 
 /// Returns the failure of a plan that the server has made itself, for an apply at an executor.
 fn made_here(executor: &str) -> Failure {
-    let because = format!(
-        "it was made on the server, and it would be applied at the executor `{executor}` now, where the paths in it lead nowhere"
-    );
+    let because = format!("the server made it, and its paths do not exist on the executor `{executor}`");
     Failure::StalePlan { because }
 }

@@ -207,7 +207,7 @@ async fn ended_elsewhere(objects: &JobObjects, ran: Ran) -> Ran {
     let why = match objects.cancelled().await {
         // An earlier server asked for it.
         Ok(Some(why)) => why,
-        _ => "its engine told it to end, as when its node is drained".to_owned(),
+        _ => "the engine stopped it, for example to drain the node".to_owned(),
     };
     let executor = objects.prefix().executor().to_owned();
     Ran { ending: Ending::Broken(StepProblem::EndedElsewhere { executor, why }), ..ran }

@@ -202,15 +202,15 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
             let (by, time) = (work.cancel.by(), duration(*millis));
             let lock = killed.then(|| format!(". {}", after_kill(ctx, &config.id, &LockEvidence::Unknown)));
             let message = format!(
-                "{program}: interrupted by {by} after {time} ({ending}). What had been changed until then is changed; see what is left \
-                 with a new plan{}",
+                "{program}: interrupted by {by} after {time} ({ending}). Changes made until then remain; a new plan shows what \
+                 is left{}",
                 lock.unwrap_or_default()
             );
             (Reason::Interrupted, message)
         }
         StepProblem::Killed { program } => {
             let message = format!(
-                "{program}: the server was told to stop; this was interrupted, did not end within {} s and was killed. {}",
+                "{program}: killed, because it did not end within {} s after the server began to stop. {}",
                 until_killed(ctx).as_secs(),
                 after_kill(ctx, &config.id, &LockEvidence::Unknown)
             );
@@ -218,18 +218,16 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         }
         StepProblem::Values { step, error } => (of_stage, format!("{step}: {error}")),
         StepProblem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),
-        StepProblem::DirectoryReplaced => (
-            Reason::Config,
-            "a step has put a link in the place of its directory, or removed it; plan again".to_owned(),
-        ),
+        StepProblem::DirectoryReplaced => {
+            (Reason::Config, "a step removed the project directory or replaced it with a link; plan again".to_owned())
+        }
         StepProblem::PlanFileGone => (Reason::NoPlan, "the plan file is gone; plan again".to_owned()),
         StepProblem::RemotePlan => (of_stage, REMOTE_PLAN.to_owned()),
         StepProblem::RemotePlanTooLong => (of_stage, remote_plan_too_long()),
         StepProblem::RemotePlanChanged => {
             let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &config.id, &[]);
-            let message = format!(
-                "The remote run plans something else now than what was planned here, so nothing was applied. `{plan}` shows what it is"
-            );
+            let message =
+                format!("The remote run now plans something else, so nothing was applied. To see it: `{plan}`");
             (Reason::StalePlan, message)
         }
         StepProblem::PlanTextDiffers | StepProblem::PlanCodeDiffers { .. } | StepProblem::PlanTextTooLong => {
@@ -250,9 +248,11 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         StepProblem::LocalState => (Reason::Config, local_state(work, config)),
         StepProblem::OtherWorkspace { set } => return refused_outcome(Reason::Config, other_workspace(set, config)),
         StepProblem::TargetOfApply => {
-            let because = "`-target` is not taken by apply: what is applied is the plan. Target when planning, with \
-                           `plan -- -target=ADDRESS`";
-            return refused_outcome(Reason::NotPermitted, because.to_owned());
+            let because = format!(
+                "`apply` does not accept `-target`, because it applies the saved plan. Plan with it: `{} plan -- -target=ADDRESS`",
+                ctx.rendering.executable
+            );
+            return refused_outcome(Reason::NotPermitted, because);
         }
     };
     Outcome::Errored(Fault { reason, message, output: output.to_owned() })
@@ -275,9 +275,8 @@ const REMOTE_PLAN: &str = "The run of this plan is remote, and the plan has no f
 
 fn remote_plan_too_long() -> String {
     format!(
-        "The run of this plan is remote, and its text is too long (more than {} MiB, or a line of more than {} KiB): what is not kept whole \
-         cannot be held against what an apply shows. Plan less at once, such as with `-- -target=ADDRESS`, or let the workspace save plans \
-         (a `cloud` block, Terraform 1.6 or newer)",
+        "The remote plan's text is too long to compare with an apply (limits: {} MiB, {} KiB per line). Plan less at once, such as with \
+         `-- -target=ADDRESS`, or let the workspace save plans (a `cloud` block, Terraform 1.6 or newer)",
         OUTPUT_LIMIT >> 20,
         LINE_LIMIT >> 10
     )
@@ -286,17 +285,17 @@ fn remote_plan_too_long() -> String {
 fn not_approved(problem: &StepProblem) -> String {
     match problem {
         StepProblem::PlanCodeDiffers { what } => format!(
-            "The code in the plan file is not known to be that of the checkout, so nothing was applied: {what}. A module without a fixed \
-             version may have changed since; if none has, find out what this pull request runs in a plan before you plan again"
+            "The server cannot confirm that the plan file contains the checkout's code, so nothing was applied: {what}. A module without a \
+             fixed version may have changed since; if none has, find out what this pull request runs in a plan before you plan again"
         ),
         StepProblem::PlanTextTooLong => format!(
-            "The plan file was made at another executor, and the text of the plan is too long (more than {} MiB, or a line of more than {} \
-             KiB) to be compared with it, so nothing was applied. Plan less at once, such as with `-- -target=ADDRESS`, or let one executor \
+            "The plan file was made at another executor, and the plan's text is too long to compare with it (limits: {} MiB, {} KiB per \
+             line), so nothing was applied. Plan less at once, such as with `-- -target=ADDRESS`, or let one executor \
              plan and apply",
             OUTPUT_LIMIT >> 20,
             LINE_LIMIT >> 10
         ),
-        _ => "The plan file does something else than the approved text says, so nothing was applied. What it would do is shown here. Find \
+        _ => "The plan file differs from the approved text, so nothing was applied. The real changes are shown here. Find \
               out what this pull request runs in a plan before you plan again"
             .to_owned(),
     }
@@ -309,14 +308,14 @@ fn not_started(executor: &str, why: &str) -> String {
 fn lost(ctx: &Context, work: &CommandRun, config: &ProjectConfig, executor: &str, why: &str) -> String {
     let lock = after_kill(ctx, &config.id, &LockEvidence::Unknown);
     let changed = match work.command.name.changes_state() {
-        true => "What had been changed until then is changed; the server does not repeat it",
+        true => "Changes made until then remain; the server does not repeat it",
         false => "Nothing was changed",
     };
     format!("The executor `{executor}` has lost the job: {why}. {changed}. {lock}")
 }
 
 fn ended_elsewhere(executor: &str, why: &str) -> String {
-    format!("The job was ended at the executor `{executor}`: {why}. Nothing was changed")
+    format!("The executor `{executor}` ended the job: {why}. Nothing was changed")
 }
 
 fn local_state(work: &CommandRun, config: &ProjectConfig) -> String {

@@ -70,11 +70,14 @@ pub(in crate::execute) async fn compared(
     remarks.extend(sorted.of_later(&not_asked, &ctx.rendering.executable));
     remarks.extend((!sorted.shown.is_empty()).then_some(by_hand));
     if guarded.round >= MAX_ROUNDS && !sorted.same.is_empty() {
-        remarks.push(format!("The base branch has moved {MAX_ROUNDS} times since this was to be applied, so nothing is applied by itself."));
+        remarks.push(format!(
+            "The base branch has moved {MAX_ROUNDS} times since this was to be applied, so nothing is applied automatically."
+        ));
         return Ok(Compared { follows: None, remarks });
     }
     let names = listed(sorted.same.iter());
-    remarks.extend(names.map(|names| format!("{names}: the plan changes the same as {before}. It is applied now.")));
+    remarks
+        .extend(names.map(|names| format!("{names}: the plan has the same changes as {before}. It is applied now.")));
     let follow_up = FollowUp { projects: sorted.same, round: guarded.round + 1, ..guarded.clone() };
     let follows = (!follow_up.projects.is_empty()).then(|| follow_up.delivery(&format!("apply:{}", work.run.id)));
     Ok(Compared { follows, remarks })
@@ -144,14 +147,14 @@ impl Sorted<'_> {
             let names = listed(self.shown.iter().filter(|(_, shown)| shown == why).map(|(project, _)| project))?;
             match why {
                 LeftBecause::Differs(parts) if parts.is_empty() => {
-                    Some(format!("{names}: the plan differs from {before}. Look at it."))
+                    Some(format!("{names}: the plan differs from {before}. Review it."))
                 }
                 LeftBecause::Differs(parts) => {
-                    Some(format!("{names}: the plan differs from {before}: {}. Look at it.", parts.join(", ")))
+                    Some(format!("{names}: the plan differs from {before}: {}. Review it.", parts.join(", ")))
                 }
-                LeftBecause::Unknown(because) => Some(format!(
-                    "{names}: nobody knows whether the plan changes the same as {before}, because {because}. Look at it."
-                )),
+                LeftBecause::Unknown(because) => {
+                    Some(format!("{names}: the server cannot compare the plan with {before}: {because}. Review it."))
+                }
                 LeftBecause::NotAsked => None,
             }
         };
@@ -229,22 +232,21 @@ pub(in crate::execute) fn is_guarded(work: &CommandRun) -> bool {
 
 /// Returns the refusal of a plan that such an apply does not take.
 pub(in crate::execute) fn guard(plan: &PlanRecord, owners: &[ProjectOwner]) -> Option<Failure> {
-    let because = "it does not change the same as the plan before the merge".to_owned();
+    let because = "its changes differ from those of the plan before the merge".to_owned();
     (!owners.iter().any(|owner| owner.approves(plan))).then_some(Failure::StalePlan { because })
 }
 
 /// Returns the remark of such an apply below its results, if not all of it succeeded.
 pub(in crate::execute) fn remark(ctx: &Context, work: &CommandRun) -> Option<String> {
     is_guarded(work).then(|| {
-        format!("It is not tried again by itself. To apply what is left: `{} apply`", ctx.rendering.executable)
+        format!("The server does not try it again. To apply what is left: `{} apply`", ctx.rendering.executable)
     })
 }
 
 /// Returns the answer to an apply that takes only plans with the same changes as before the merge, if there are none left.
 pub(in crate::execute) fn nothing_same(ctx: &Context) -> CommandAnswer {
     let message = format!(
-        "Nothing was applied by itself: no plan of this commit changes the same as one before the merge. Look at the plans, or make new \
-         ones. To apply them: `{} apply`",
+        "Nothing was applied automatically: no plan has the same changes as before the merge. Review the plans, then: `{} apply`",
         ctx.rendering.executable
     );
     CommandAnswer::refusal(Fault { reason: Reason::StalePlan, message, output: String::new() })

@@ -203,7 +203,7 @@ impl Looking<'_> {
         let notes: String = notes.into_iter().map(|note| format!("; {note}")).collect();
         let branch = &self.after.pull.base.branch;
         format!(
-            "`{branch}` has commits that change this project and that no approved pull request brought: {}{notes}",
+            "no approved pull request contains these commits of `{branch}` that change this project: {}{notes}",
             named.join(", ")
         )
     }

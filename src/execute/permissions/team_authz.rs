@@ -63,8 +63,8 @@ impl Gatekeeper<'_> {
         let (command, say) = (act.command.spoken(), self.typed(act));
         let who = if person.is_empty() { "Somebody unknown" } else { person };
         Ok(Some(format!(
-            "{who} may not use `{command}`{project}: the server's `repos.yaml` has a command that decides (`team_authz`); it has to \
-             print `pass`, and {did}. Somebody whom it lets can say `{say}`"
+            "{who} may not use `{command}`{project}: the `team_authz` command in `repos.yaml` must print `pass`, and {did}. \
+             Somebody whom it permits can comment `{say}`"
         )))
     }
 }

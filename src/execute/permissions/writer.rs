@@ -41,11 +41,11 @@ impl Gatekeeper<'_> {
         Ok(match known {
             Some(true) => None,
             Some(false) => Some(format!(
-                "{no_rule}, so only those who may write to the repository have that right. One of them can say `{say}`"
+                "{no_rule}, so only those who may write to the repository have that right. One of them can comment `{say}`"
             )),
             None => Some(format!(
                 "{no_rule}, and the host does not tell who may write to the repository. An operator can add `\"{name}:{word}\"` to \
-                 `allowed_users` in `repos.yaml` (to a new list `\"*\"` as well, for all other commands); then say `{say}` again"
+                 `allowed_users` in `repos.yaml` (to a new list `\"*\"` as well, for all other commands); then comment `{say}` again"
             )),
         })
     }
@@ -55,6 +55,6 @@ impl Gatekeeper<'_> {
 pub(crate) fn unanswered_writer(ctx: &Context, command: &Command, what: &str, error: &HostError) -> String {
     let (user, say) = (&command.user, typed(ctx, command));
     ctx.redactor.redact(&format!(
-        "The host did not say whether {user} may use `{what}`, so nothing was done: {error}. Then: say `{say}` again"
+        "The host did not say whether {user} may use `{what}`, so nothing was done: {error}. Comment again: `{say}`"
     ))
 }

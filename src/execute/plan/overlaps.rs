@@ -62,7 +62,7 @@ pub(super) async fn find(ctx: &Context, work: &CommandRun, schedule: &Schedule) 
         let label = project.label();
         if !is_own && schedule.changed.iter().all(|changed| changed.project != project) {
             remarks.push(format!(
-                "This pull request does not change `{label}`: its plan is a preview, and cannot be applied."
+                "This pull request does not change `{label}`, so its plan is a preview and cannot be applied."
             ));
         }
         remarks.extend(owners.first().map(|owner| preview(ctx, &label, owner)));
@@ -99,7 +99,7 @@ async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) ->
         let label = config.id.label();
         (!on.is_empty()).then(|| {
             format!(
-                "`{label}` waits for {}: this plan of it is a look ahead, and falls when that is applied.",
+                "`{label}` depends on {}. This plan is a preview, and is discarded when that is applied.",
                 on.join(", ")
             )
         })
@@ -109,14 +109,14 @@ async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) ->
 
 fn preview(ctx: &Context, label: &str, owner: &ProjectOwner) -> String {
     let other = ctx.hosts.pull_name(&owner.holder.pull);
-    let (on, first) = match owner.state {
-        OwnerState::Planned => ("besides", "is applied and merged first"),
-        OwnerState::AppliedUnmerged => ("on top of unmerged", "is merged first"),
-        OwnerState::MergedUnapplied => ("on top of unapplied", "is applied first"),
-        OwnerState::ClosedApplied => ("on top of closed", "was applied and never merged"),
-        OwnerState::MergedUnknown => ("on top of", "was merged, and it is not known yet what it changes"),
+    let first = match owner.state {
+        OwnerState::Planned => "must be applied and merged first",
+        OwnerState::AppliedUnmerged => "must be merged first",
+        OwnerState::MergedUnapplied => "must be applied first",
+        OwnerState::ClosedApplied => "was applied and never merged",
+        OwnerState::MergedUnknown => "was merged, and its changes are not known yet",
     };
-    format!("The plan of `{label}` is a preview {on} {other}, which {first}.")
+    format!("The plan of `{label}` is a preview: {other} {first}.")
 }
 
 /// Returns a remark such as: `net/default` is also changed by #41, which planned it 1 h ago.

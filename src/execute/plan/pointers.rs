@@ -45,14 +45,14 @@ pub(super) async fn remark(
     };
     // The plan itself reports a tree that cannot be read.
     let read = tokio::task::spawn_blocking(looking).await.unwrap_or_default();
-    describe(&read, why)
+    describe(&read, why, &ctx.rendering.executable)
 }
 
 fn is_below(path: &str, dir: &str) -> bool {
     dir == "." || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
 }
 
-fn describe(read: &[String], why: PointersLeft) -> Option<String> {
+fn describe(read: &[String], why: PointersLeft, executable: &str) -> Option<String> {
     if read.is_empty() {
         return None;
     }
@@ -68,18 +68,21 @@ fn describe(read: &[String], why: PointersLeft) -> Option<String> {
     let (blocker, next) = match why {
         PointersLeft::NotInstalled => (
             "git-lfs is not installed on this server",
-            "An operator has to install git-lfs on the server; comment `atlantis plan` then.",
+            format!("Ask an operator to install git-lfs on the server, then comment `{executable} plan`."),
         ),
         PointersLeft::TooMany => (
             "the checkout has more than 2,000 of them or more than 2 GiB",
-            "With `--sparse-checkout` a checkout has only the files of its projects.",
+            "With `--sparse-checkout` a checkout has only the files of its projects.".to_owned(),
         ),
-        PointersLeft::NotOverHttp => {
-            ("the repository is not cloned over HTTPS", "An operator has to let the server clone it over HTTPS.")
-        }
+        PointersLeft::NotOverHttp => (
+            "the repository is not cloned over HTTPS",
+            "Ask an operator to let the server clone it over HTTPS.".to_owned(),
+        ),
         PointersLeft::Failed => (
             "git-lfs could not fetch them",
-            "Push the missing files with `git lfs push --all`, or look at the server's log; comment `atlantis plan` then.",
+            format!(
+                "Push the missing files with `git lfs push --all`, or see the server's log; then comment `{executable} plan`."
+            ),
         ),
     };
     Some(format!(
@@ -94,12 +97,12 @@ mod tests {
 
     #[test]
     fn as_many_files_are_named_as_people_read() {
-        assert_eq!(describe(&[], PointersLeft::Failed), None);
+        assert_eq!(describe(&[], PointersLeft::Failed, "atlantis"), None);
         let paths: Vec<String> = (0..12).map(|at| format!("a/{at}`\n.bin")).collect();
-        let said = describe(&paths, PointersLeft::NotInstalled).unwrap();
+        let said = describe(&paths, PointersLeft::NotInstalled, "atlantis").unwrap();
         assert!(said.contains("`a/0''.bin`, `a/1''.bin`") && said.contains("`a/9''.bin` and 2 more, as"), "{said}");
         assert!(said.contains("install git-lfs"), "{said}");
-        let said = describe(&paths[..1], PointersLeft::Failed).unwrap();
+        let said = describe(&paths[..1], PointersLeft::Failed, "atlantis").unwrap();
         assert!(said.contains("`a/0''.bin`, as git-lfs could not fetch them. "), "{said}");
     }
 

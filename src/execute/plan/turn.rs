@@ -12,6 +12,7 @@ use crate::domain::{ProjectId, PullId};
 use crate::execute::permissions::RefusedProjects;
 use crate::schedule::Schedule;
 use anyhow::Result;
+use std::collections::BTreeSet;
 
 /// Returns the projects that the pull request waited for because it was refused, or because of other projects of its own. It was notified
 /// of invalidated plans when that happened.
@@ -48,27 +49,52 @@ pub(super) async fn left_out(
     if left.is_empty() { Ok(left) } else { waited_for(ctx, &work.pull.id, left).await }
 }
 
+/// Returns the causes of this turn, from the waits and statuses before its locks are taken; none for other plans.
+pub(super) async fn causes(ctx: &Context, work: &CommandRun) -> Result<BTreeSet<&'static str>> {
+    if work.command.trigger != Trigger::Replan {
+        return Ok(BTreeSet::new());
+    }
+    let pull = work.pull.id.clone();
+    let (waits, statuses) =
+        ctx.store.read(move |view| Ok((view.waits_of(&pull)?, view.project_statuses(&pull)?))).await?;
+    let cause = |project: &ProjectId| {
+        let wait = waits.iter().find(|wait| wait.project == *project).map(|wait| wait.cause);
+        let state = statuses.iter().find(|status| status.project == *project).map(|status| status.state);
+        match (wait, state) {
+            (_, Some(ProjectState::Deferred)) => Some("a dependency was applied"),
+            (Some(WaitCause::Plan | WaitCause::Apply), _) => Some("a project was released"),
+            (Some(WaitCause::Invalidated), _) | (None, Some(ProjectState::PlanInvalidated)) => {
+                Some("the last plan was invalidated")
+            }
+            (None, _) => None,
+        }
+    };
+    Ok(work.command.target.exactly.iter().filter_map(cause).collect())
+}
+
 /// Returns the answer to a turn without any plan: a notice of the free projects, if there are any.
 pub(super) fn told(free: Vec<ProjectId>, answer: CommandAnswer) -> CommandAnswer {
     if free.is_empty() {
         return answer;
     }
-    let because = "autoplan leaves them out".to_owned();
+    let because = match free.len() {
+        1 => "autoplan does not include this project".to_owned(),
+        _ => "autoplan does not include these projects".to_owned(),
+    };
     CommandAnswer { body: Some(ReplyBody::Message(Message::LockFreed { projects: free, because })), ..answer }
 }
 
-/// Returns the remarks below the plans of a turn: on each free project that is left out, and on the reason for the other plans.
-pub(super) fn remarks(ctx: &Context, work: &CommandRun, free: &[ProjectId]) -> Vec<String> {
+/// Returns the remarks below the plans of a turn: on each free project that is left out, and on the causes of the other plans.
+pub(super) fn remarks(ctx: &Context, work: &CommandRun, free: &[ProjectId], causes: &BTreeSet<&str>) -> Vec<String> {
     let of_free = |project: &ProjectId| {
         let command = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
-        format!("`{}` is free again, and autoplan leaves it out. To plan it: `{command}`", project.label())
+        format!("`{}` is released, but autoplan does not include it. To plan it: `{command}`", project.label())
     };
     let mut remarks: Vec<String> = free.iter().map(of_free).collect();
     if work.command.trigger == Trigger::Replan {
-        remarks.push(
-            "Planned automatically: a project became free, its last plan was invalidated, or what it depends on was applied."
-                .to_owned(),
-        );
+        let causes = causes.iter().copied().collect::<Vec<_>>().join(", ");
+        let separator = if causes.is_empty() { "" } else { ": " };
+        remarks.push(format!("Planned automatically{separator}{causes}."));
     }
     remarks
 }

@@ -101,9 +101,7 @@ impl OwnerCheck<'_> {
         }
         if plan.is_none_or(|plan| plan.id != check.plan) || check.policies_digest != digest(ctx, config) {
             let again = command_for(&ctx.rendering.executable, CommandName::Plan, &config.id, &[]);
-            let because = format!(
-                "What was checked is not what would be applied: the plan, or the policy sets, have changed since. Plan again: `{again}`"
-            );
+            let because = format!("The plan or the policy sets have changed since the check. Plan again: `{again}`");
             return refused(Failure::NoPlan { because });
         }
         let (mut after, mut decisions) = (check.clone(), Vec::new());
@@ -139,8 +137,7 @@ impl OwnerCheck<'_> {
         }
         if !self.work.command.is_of_host() {
             let note = format!(
-                "{user} has no login of the host in the server's `repos.yaml` (`people`), so it is unknown whether {user} is an owner, or \
-                 the author, of what `{}` is about",
+                "{user} has no host login in `repos.yaml` (`people`), so the server cannot tell if {user} may approve `{}`",
                 set.name
             );
             return Ok(SetDecision::refused(note));
@@ -154,7 +151,7 @@ impl OwnerCheck<'_> {
         }
         if clears {
             set.approvals.clear();
-            return Ok(SetDecision::taken(format!("{user} took its approvals back")));
+            return Ok(SetDecision::taken(format!("{user} withdrew earlier approvals")));
         }
         if rule.prevent_self_approve && user.is(&self.work.pull.author) {
             let note = format!("{user} is the author, who may not approve `{}` (`prevent_self_approve`)", set.name);

@@ -318,7 +318,7 @@ async fn a_plan_is_applied_by_another_job_at_the_same_root() {
     let PlanUse::Apply(reference) = &mut apply.job.plan else { panic!() };
     reference.left.archive = None;
     let why = refused(scene.run('3', &apply).await);
-    assert!(why.contains("is not the one that was made"), "{why}");
+    assert!(why.contains("is missing or was changed"), "{why}");
 }
 
 #[tokio::test]

@@ -298,7 +298,7 @@ fn worded(gone: PlanGone) -> String {
     match gone {
         PlanGone::LeftTooMuch(what) => format!("the steps of the plan had left {what} in its tree; plan again"),
         PlanGone::LeftFiles => "the files that the steps of the plan had left are gone; plan again".to_owned(),
-        PlanGone::File => "the plan file is gone or is not the one that was made; plan again".to_owned(),
+        PlanGone::File => "the plan file is missing or was changed; plan again".to_owned(),
         PlanGone::Untrusted(file) => untrusted(&file),
         PlanGone::Broken(error) => format!("the plan cannot be put into the tree: {error:#}"),
     }

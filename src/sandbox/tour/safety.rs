@@ -107,7 +107,7 @@ impl SafetyTour<'_> {
         self.answer(&mut alice, Expect::Message("owes"), &words).await?;
         self.owned("network", &alice, "closed_applied", None).await?;
 
-        self.stage.step("bob's plan is a look ahead; his apply would take alice's change back, and is refused")?;
+        self.stage.step("bob's plan is a preview; his apply would undo alice's change, and is refused")?;
         let mut bob = self.opened(demo::second_pull(repo).await?, "bob")?;
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["preview", &owner]).await?;
@@ -120,8 +120,9 @@ impl SafetyTour<'_> {
         self.post_comment(&alice, "atlantis unlock --accept-drift -m \"bob's pull request sets it right\"")?;
         self.answer(&mut alice, Expect::Message("unlocked"), &["network", &bob.pull.reference()]).await?;
 
-        self.stage
-            .step("bob waited in line: his plan is made by itself, and shows what differs from the main branch")?;
+        self.stage.step(
+            "bob waited in line: he is planned automatically, and the plan shows what differs from the main branch",
+        )?;
         self.answer(&mut bob, PLANNED, &["network", BY_ITSELF]).await?;
         self.free().await
     }
@@ -142,7 +143,7 @@ impl SafetyTour<'_> {
 
         self.stage.step("she merges it and forgets to apply; the main branch now promises what is not there")?;
         self.merges(&alice).await?;
-        let words = ["Merged, and not applied", "dns", "atlantis apply"];
+        let words = ["Merged but not applied", "dns", "atlantis apply"];
         self.answer(&mut alice, Expect::Message("owes"), &words).await?;
         self.owned("dns", &alice, "merged_unapplied", None).await?;
 
@@ -159,7 +160,7 @@ impl SafetyTour<'_> {
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["preview", &owner]).await?;
         self.post_comment(&bob, "atlantis apply")?;
-        self.answer(&mut bob, locked(&alice), &[&owner, "merged, and not applied", "atlantis apply"]).await?;
+        self.answer(&mut bob, locked(&alice), &[&owner, "merged but not applied", "atlantis apply"]).await?;
         self.owned("dns", &alice, "merged_unapplied", Some(&bob)).await?;
 
         self.stage
@@ -168,8 +169,8 @@ impl SafetyTour<'_> {
         self.answer(&mut alice, PLANNED, &["The pull request is merged", "It is applied now"]).await?;
         self.answer(&mut alice, APPLIED, &["dns"]).await?;
 
-        self.stage.step("bob's look ahead fell with that; he waited in line, and his plan is made by itself")?;
-        self.answer(&mut bob, Expect::Message("plans_fell"), &[&owner, "is done with it"]).await?;
+        self.stage.step("bob's preview is discarded with that; he waited in line, and is planned automatically")?;
+        self.answer(&mut bob, Expect::Message("plans_fell"), &[&owner, "releases it"]).await?;
         self.answer(&mut bob, PLANNED, &["dns", BY_ITSELF]).await?;
         self.free().await
     }
@@ -198,20 +199,20 @@ impl SafetyTour<'_> {
         let mut bob = self.opened(demo::small_change(repo, change).await?, "bob")?;
         let owner = alice.pull.reference();
         self.answer(&mut bob, PLANNED, &["also changed by", &owner]).await?;
-        let words = [bob.pull.reference(), "changes the same".to_owned()];
+        let words = [bob.pull.reference(), "also changes 1 project".to_owned()];
         self.answer(&mut alice, Expect::Message("also_changed"), &words.each_ref().map(String::as_str)).await?;
 
-        self.stage.step("alice applies; bob's plan is made of what is not real any more, and falls")?;
+        self.stage.step("alice applies; bob's plan is out of date, and is discarded")?;
         self.post_comment(&alice, "atlantis apply")?;
         self.answer(&mut alice, APPLIED, &["app"]).await?;
-        self.answer(&mut bob, Expect::Message("plans_fell"), &[&owner, "is done with it"]).await?;
+        self.answer(&mut bob, Expect::Message("plans_fell"), &[&owner, "releases it"]).await?;
         self.owned("app", &alice, "applied_unmerged", Some(&bob)).await?;
 
         self.stage.step("bob applies all the same: there is no plan to apply")?;
         self.post_comment(&bob, "atlantis apply -p app")?;
         self.answer(&mut bob, Expect::Refused { reason: "no_plan", owner: None }, &["atlantis plan"]).await?;
 
-        self.stage.step("the way out: alice merges, and bob's plan is made again by itself")?;
+        self.stage.step("the way out: alice merges, and bob is planned again automatically")?;
         self.merges(&alice).await?;
         self.answer(&mut bob, PLANNED, &["app", BY_ITSELF]).await?;
         self.free().await?;

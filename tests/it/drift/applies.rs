@@ -112,7 +112,7 @@ fn who_plans_while_a_project_is_applied_waits_and_is_planned_after_it() {
             said.is("plan", "failure")
                 .because("locked")
                 .has("[a drift run that applies main]")
-                .has("when that has ended");
+                .has("when that run ends");
             said.has("1st in line, behind a drift run").has_not("#0");
             ctx.status(&opened, "atlantis/plan: net/default", "failure", "drift run").await;
             let (_, page) = ctx.request("GET", "/", &[]).await;
@@ -172,7 +172,7 @@ fn is_invalidated_by_the_end(mode: &str) {
         .await;
         assert_eq!((status, statuses(&data)), (200, vec!["net: success".to_owned()]), "{mode}: {data:#}");
         let said = ctx.next(&pull).await;
-        said.is_message("plans_fell").has("drift was put right").has("planned again by the rules of autoplan");
+        said.is_message("plans_fell").has("a drift run applied the base branch").has("again automatically");
         ctx.next(&pull).await.is_replan("success");
         assert!(ctx.locks().await.is_empty(), "{mode}");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");

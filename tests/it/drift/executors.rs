@@ -106,7 +106,7 @@ fn a_plan_of_another_executor_that_lies_puts_nothing_right() {
             let (status, data) = apply(ctx, json!({})).await;
             assert_eq!((status, statuses(&data)), (207, vec![".: failed".to_owned()]), "{applies}: {data:#}");
             let said = error_of(&data["projects"][0]);
-            assert!(said.contains("does something else than the approved text says"), "{said}");
+            assert!(said.contains("differs from the approved text"), "{said}");
             assert!(!ctx.tmp.join("state/root.tfstate").exists() && ctx.locks().await.is_empty(), "{applies}");
         });
     }
@@ -163,7 +163,7 @@ fn goes_on_after(flags: &[&str], end: impl AsyncFnOnce(&Ctx)) {
         assert_eq!((&one["status"], statuses(&one)), (&json!("running"), vec!["net: running".to_owned()]), "{one:#}");
         assert_eq!(ctx.locks().await, ["acme/infra/net/default/"]);
         let skipped = found(&detect(ctx, json!({})).await.1);
-        assert!(skipped[0].contains("It is free when its apply has ended"), "{skipped:?}");
+        assert!(skipped[0].contains("It is released when its apply ends"), "{skipped:?}");
         let pull = ctx.open_dirs("first", &["net"]).await;
         let said = ctx.next(&pull).await;
         said.is("plan", "failure").because("locked").has("[a drift run that applies main]");

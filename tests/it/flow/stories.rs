@@ -115,7 +115,7 @@ pub(super) async fn a_merge_that_the_host_refuses_is_told<H: FlowHost>(ctx: &Ctx
     let reason = host.refuse_merge(ctx, pull.number);
     pull.say("atlantis apply").await.is("apply", "success");
     pull.next().await.is_message("automerge").has("Automatically merging");
-    let number = format!("Or merge pull request {}{} on the host", H::MARK, pull.number);
+    let number = format!("You can also merge {}{} on the host", H::MARK, pull.number);
     pull.next().await.is_message("automerge").has("Automerging failed").has(reason).has(&number);
     ctx.quiet().await;
     assert!(!host.is_merged(ctx, pull.number) && pull.count() == 4);

@@ -9,10 +9,10 @@ pub(super) async fn an_apply_keeps_others_out_until_the_merge<H: FlowHost>(ctx: 
     let (first, mut two) =
         (format!("{}{}", H::MARK, one.number), Reader::open(ctx, host, "two", ("other.tf", "# 2\n")).await);
     two.next().await.is("plan", "success").has(&format!("is also changed by {first}, which planned it"));
-    one.next_of_all().await.is_message("also_changed").has(&format!("{}{} changes the same", H::MARK, two.number));
+    one.next_of_all().await.is_message("also_changed").has(&format!("{}{} also changes", H::MARK, two.number));
     one.say("atlantis apply").await.is("apply", "success");
     two.next().await.is_message("plans_fell").has(&format!("{first} changes the same"));
-    two.say("atlantis plan").await.is("plan", "success").has(&format!("a preview on top of unmerged {first}"));
+    two.say("atlantis plan").await.is("plan", "success").has(&format!("a preview: {first} must be merged first"));
     let said = two.say("atlantis apply").await;
     said.is("apply", "failure").because("locked").has(&first).has("`atlantis unlock --accept-drift -m \"why\"`");
     host.merge_one(ctx, one.number).await;
@@ -37,7 +37,7 @@ pub(super) async fn what_is_merged_without_an_apply_is_applied_after_it<H: FlowH
     let mut one = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
     one.next().await.is("plan", "success");
     host.merge_one(ctx, one.number).await;
-    one.next().await.is_message("owes").has("Merged, and not applied");
+    one.next().await.is_message("owes").has("Merged but not applied");
     one.say("atlantis apply").await.is("plan", "success").has("at the tip of `main`");
     one.say("atlantis apply").await.is("apply", "success");
     assert!(ctx.locks().await.is_empty());
@@ -47,7 +47,7 @@ pub(super) async fn what_is_merged_without_an_apply_is_applied_after_it<H: FlowH
 pub(super) async fn what_nobody_planned_is_owed_after_the_merge<H: FlowHost>(ctx: &Ctx, host: &H) {
     let mut one = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
     host.merge_one(ctx, one.number).await;
-    one.next().await.is_message("owes").has("Merged, and not applied");
+    one.next().await.is_message("owes").has("Merged but not applied");
     one.say("atlantis apply").await.is("plan", "success");
     one.say("atlantis apply").await.is("apply", "success");
     assert!(ctx.locks().await.is_empty());

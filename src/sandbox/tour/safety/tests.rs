@@ -47,26 +47,26 @@ fn script(event: &Value) -> (Option<Value>, Vec<(u64, String)>) {
         }
         ("opened", 3, _) => (None, vec![planned(3, "dns")]),
         ("closed", 3, _) => {
-            let owes = told(3, "Merged, and not applied: dns; atlantis apply", "owes");
+            let owes = told(3, "Merged but not applied: dns; atlantis apply", "owes");
             (Some(lock("dns", 3, "merged_unapplied", &[])), vec![owes])
         }
         ("opened", 4, _) => (None, vec![planned(4, "a preview on #3")]),
         ("created", 4, Some("atlantis apply")) => {
-            let refusal = refused(4, "#3: merged, and not applied; atlantis apply", "locked", json!(3));
+            let refusal = refused(4, "#3: merged but not applied; atlantis apply", "locked", json!(3));
             (Some(lock("dns", 3, "merged_unapplied", &["4"])), vec![refusal])
         }
         ("created", 3, Some("atlantis apply")) => {
             let alices = [planned(3, "The pull request is merged. It is applied now."), applied(3, "dns")];
-            let bobs = [told(4, "once #3 is done with it", "plans_fell"), again(4, "dns")];
+            let bobs = [told(4, "after #3 releases it", "plans_fell"), again(4, "dns")];
             (none(), alices.into_iter().chain(bobs).collect())
         }
         ("opened", 5, _) => (None, vec![planned(5, "app")]),
         ("opened", 6, _) => {
-            let comments = vec![planned(6, "also changed by #5"), told(5, "#6 changes the same", "also_changed")];
+            let comments = vec![planned(6, "also changed by #5"), told(5, "#6 also changes 1 project", "also_changed")];
             (None, comments)
         }
         ("created", 5, Some("atlantis apply")) => {
-            let comments = vec![applied(5, "app"), told(6, "once #5 is done with it", "plans_fell")];
+            let comments = vec![applied(5, "app"), told(6, "after #5 releases it", "plans_fell")];
             (Some(lock("app", 5, "applied_unmerged", &["6"])), comments)
         }
         ("created", 6, Some("atlantis apply -p app")) => {
