@@ -49,7 +49,7 @@ fn an_applied_part_is_owed_until_all_of_it_is_applied() {
         ctx.next(&pull).await.is_message("owes").has("Merged but not applied: 1 project");
         assert_eq!(states(ctx).await, ["merged_unapplied"]);
         ctx.say(&pull, "atlantis plan -- -target=terraform_data.this").await.is("plan", "success");
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("applied in part");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("Only a part of");
         assert_eq!(states(ctx).await, ["merged_unapplied"]);
         ctx.say(&pull, "atlantis apply").await.is("plan", "success").has("the plan differs").has("its arguments");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has_not("part");
@@ -117,7 +117,7 @@ fn a_workflow_can_make_it_a_part() {
         run_test(strict("").repos_yaml(&rules), async |ctx| {
             let pull = ctx.open("first", &[("a/main.tf", &code("first"))]).await;
             ctx.next(&pull).await.is("plan", "success").has(&format!("covers a part of the project (`{flag}`)"));
-            ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("applied in part");
+            ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("Only a part of");
             ctx.status(&pull, "atlantis/apply", "pending", "0/1 applied, 1 in part").await;
         });
     }

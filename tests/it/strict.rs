@@ -89,7 +89,7 @@ fn a_plan_is_invalidated_when_another_pull_request_applies_and_a_new_one_is_a_pr
         said.has_not("atlantis apply");
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
         first.merge().await.unwrap();
-        ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to").has("It is planned again");
+        ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to").has("The server plans it again");
         ctx.until("the merge frees it", async || ctx.owners().await.is_empty()).await;
         // Both change the same line.
         ctx.next(&second).await.is("plan", "error").has("conflict");
@@ -293,7 +293,7 @@ fn the_earlier_pull_request_is_told_once_of_a_later_one() {
         // A plan of a project that the pull request does not change is not reported to others.
         let third = ctx.planned_own("third", &["c"]).await;
         for pull in [&first, &second] {
-            ctx.next_of_all(pull).await.is_message("also_changed").has("#3 changes the same");
+            ctx.next_of_all(pull).await.is_message("also_changed").has("#3 also changes 1 project");
         }
         ctx.say(&third, "atlantis plan -d a").await.is("plan", "success").has("its plan is a preview");
         ctx.quiet().await;

@@ -150,7 +150,7 @@ fn is_applied_with_another(trace: &Trace, pull: u64, dir: &str) -> bool {
 }
 
 fn is_of_close(event: &Event) -> bool {
-    matches!(event, Event::Answered { text, .. } if text.contains("after an apply"))
+    matches!(event, Event::Answered { text, .. } if text.contains("no merged branch contains"))
 }
 
 /// Checks that each apply has its plan, without an apply or a known merge of another pull request in between.
@@ -197,7 +197,7 @@ fn lost_plan(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                 planned.extend(results.iter().filter(|r| r.outcome == "success").map(|r| r.dir.as_str()));
             }
             Event::Answered { command, results, text, .. } if command == "apply" => {
-                let is_stale = text.contains("has moved to")
+                let is_stale = text.contains("which is now at")
                     && trace.dirs.keys().any(|other| {
                         *other != pull && since.is_some_and(|since| has_act(trace, *other, &[Act::Merge], since, place))
                     });
@@ -315,7 +315,9 @@ pub(crate) fn waiting_in_vain(trace: &Trace) -> Vec<String> {
         let mut waits: BTreeMap<&str, &str> = BTreeMap::new();
         for (_, event) in events_of(trace, *pull) {
             match event {
-                Event::Answered { command, text, .. } if command == "plans_fell" && text.contains("planned again") => {
+                Event::Answered { command, text, .. }
+                    if command == "plans_fell" && text.contains("The server plans") =>
+                {
                     waits.extend(
                         dirs.iter().filter(|dir| tells(event, "plans_fell", dir)).map(|dir| (dir.as_str(), "fell")),
                     );

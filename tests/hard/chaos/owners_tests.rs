@@ -29,7 +29,7 @@ fn row(pull: u64, state: &str) -> Owned {
 const DONE: [(&str, &str); 1] = [("success", "")];
 const LOCKED: [(&str, &str); 1] = [("failure", "locked")];
 const NO_PLAN: [(&str, &str); 1] = [("failure", "no_plan")];
-const INVALIDATED: &str = "- dir `a`\nIt is planned again";
+const INVALIDATED: &str = "- dir `a`\nThe server plans it again";
 
 /// Pull request 1 is planned and applied, and merged. The plan of 2 is invalidated; 2 is refused, planned again, merged unapplied, and
 /// applied then. 3 is closed after its apply.
@@ -67,7 +67,7 @@ fn good() -> Trace {
             ran(true, 3, "five"),
             answered(3, "apply", &DONE, ""),
             said_event(3, Act::Close),
-            answered(3, "owes", &[], "Closed after an apply\n- dir `a`"),
+            answered(3, "owes", &[], "no merged branch contains the change\n- dir `a`"),
         ],
         dirs: [1, 2, 3].map(|pull| (pull, vec!["a".to_owned()])).into(),
         owned: vec![row(3, "closed_applied")],
@@ -136,7 +136,8 @@ fn each_fault_of_answers_and_plans_is_found() {
     // A later merge of another pull request is a reason as well.
     let refused_as_stale = |trace: &mut Trace, act: Act| {
         trace.events.remove(9);
-        trace.events[10] = answered(2, "apply", &[("failure", "stale_plan")], "`main` has moved to 0123456 since");
+        trace.events[10] =
+            answered(2, "apply", &[("failure", "stale_plan")], "files changed on `main`, which is now at 0123456");
         trace.events.insert(6, said_event(4, act));
         trace.dirs.insert(4, vec!["a".to_owned()]);
     };

@@ -16,7 +16,7 @@ pub(super) async fn an_apply_keeps_others_out_until_the_merge<H: FlowHost>(ctx: 
     let said = two.say("atlantis apply").await;
     said.is("apply", "failure").because("locked").has(&first).has("`atlantis unlock --accept-drift -m \"why\"`");
     host.merge_one(ctx, one.number).await;
-    two.next().await.is_message("plans_fell").has("`main` has moved to").has("It is planned again");
+    two.next().await.is_message("plans_fell").has("`main` has moved to").has("The server plans it again");
     two.next().await.is_replan("success").has_not("a preview");
     assert!(ctx.locks().await.is_empty());
     assert_eq!(ctx.lines("applied"), 1);
