@@ -26,7 +26,11 @@ fn a_plan_that_is_too_old_is_refused_with_its_age_and_kept() {
         assert!(page.contains("may be applied for another 59 min"), "{page}");
         restart_when_plans_are_old(ctx).await;
         let said = ctx.say(&pull, "atlantis apply").await;
-        said.is("apply", "failure").because("stale_plan").has(" s old").has("for 1 s only").has("`atlantis plan -d .`");
+        said.is("apply", "failure")
+            .because("stale_plan")
+            .has(" s old")
+            .has("the limit is 1 s")
+            .has("`atlantis plan -d .`");
         assert_eq!(ctx.lines("applied"), 0);
         // The plan still exists: with another limit it is applied.
         ctx.rewrite_repos_yaml(&aged("1h"));

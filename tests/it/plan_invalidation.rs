@@ -142,7 +142,10 @@ fn what_was_pushed_while_it_was_planned_is_found_and_not_applied() {
         std::fs::write(ctx.tmp.join("go"), "").unwrap();
         ctx.next(&pull).await.is("plan", "success");
         let said = ctx.next(&pull).await;
-        said.is("apply", "failure").because("stale_plan").has("`main` has moved to").has("`atlantis plan -d a`");
+        said.is("apply", "failure")
+            .because("stale_plan")
+            .has("changed on `main`, which is now at")
+            .has("`atlantis plan -d a`");
         look.open();
         ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
         ctx.next(&pull).await.is_replan("success");

@@ -21,14 +21,12 @@ fn all_that_is_changed_has_a_plan_before_one_is_applied() {
     run_test(strict("", &["a", "b", "c"]).file("atlantis.yaml", WITHOUT_AUTOPLAN), async |ctx| {
         let pull = ctx.planned_dirs("first", &["a", "b", "c"]).await;
         let said = ctx.say(&pull, "atlantis apply -d a").await;
-        said.is("apply", "failure")
-            .because("not_planned")
-            .has("2 projects that this pull request changes have no plan");
+        said.is("apply", "failure").because("not_planned").has("2 projects of this pull request have no plan");
         said.has("`atlantis plan -d b`").has("`atlantis plan -p sea`").has("`atlantis apply --only`");
         assert_eq!(said.marker["results"][0]["next"], "atlantis plan");
         ctx.say(&pull, "atlantis plan -p sea").await.is("plan", "success");
         let said = ctx.say(&pull, "atlantis apply").await;
-        said.is("apply", "failure").because("not_planned").has("1 project that this pull request changes has no plan");
+        said.is("apply", "failure").because("not_planned").has("1 project of this pull request has no plan");
         let next = said.marker["results"][0]["next"].as_str().unwrap().to_owned();
         assert!(applied(ctx).is_empty());
         ctx.say(&pull, &next).await.is("plan", "success");
