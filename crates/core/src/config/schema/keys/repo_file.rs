@@ -181,7 +181,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key("policy_check", "[Check plans](policies.md), where `--enable-policy-checks` is set. Atlantis ignores it where it is not permitted.")
                 .by_default("that of `repos.yaml`")
                 .example("false"),
-            key("custom_policy_check", "`run` steps of the stage `policy_check` print the results.")
+            key("custom_policy_check", "With `true`, the `run` steps of the stage `policy_check` print the results of the policy sets.")
                 .by_default("that of `repos.yaml`")
                 .example("true"),
             key("silence_pr_comments", "Commands whose results are left out of comments.")

@@ -62,7 +62,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "repo",
         keys: &[
-            key("id", "Name `host/owner/name`, or a [regular expression](#which-entry-counts) between slashes. In Atlantis case matters.")
+            key("id", "Name `host/owner/name`, or a [regular expression](#which-entry-counts) between slashes. Here case does not matter; in Atlantis it does.")
                 .form(ID)
                 .required()
                 .example("github.com/acme/infra"),
@@ -144,7 +144,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 .example("[{from: 'Fri 16:00', to: 'Mon 08:00', timezone: Europe/Berlin}]")
                 .only_here(),
             key("policy_check", "[Check plans](policies.md), where `--enable-policy-checks` is set.").default("true").example("false"),
-            key("custom_policy_check", "`run` steps of the stage `policy_check` print the results.").default("false"),
+            key("custom_policy_check", "With `true`, the `run` steps of the stage `policy_check` print the results of the policy sets.").default("false"),
             key("terragrunt", "[Terragrunt](terragrunt.md) runs the built-in steps of units.").default("false").only_here(),
             key("terragrunt_version", "Version of Terragrunt.").form(VERSION).example("0.99.1").only_here(),
             key("executor", "Rules that say [where jobs run](executors.md#configuration). The last one that fits a directory counts.")
