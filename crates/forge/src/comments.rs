@@ -1,7 +1,7 @@
 //! Comments of pull requests.
 
 use super::state::{CommentState, PullState, State};
-use super::{HostKind, azure_devops, gitea, gitlab, hooks, timestamp};
+use super::{HostKind, azure_devops, bitbucket_cloud, gitea, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 
 /// Longest comment of GitHub, in characters.
@@ -82,6 +82,7 @@ fn check_body(state: &State, body: &str) -> anyhow::Result<()> {
         HostKind::Gitlab => gitlab::MAX_NOTE,
         // No limit but that of a request's body.
         HostKind::Gitea => usize::MAX,
+        HostKind::BitbucketCloud => bitbucket_cloud::MAX_COMMENT,
     };
     if body.chars().count() > most {
         bail!("Body is too long (maximum is {most} characters)");

@@ -48,6 +48,15 @@ pub(super) struct CommitLine {
     pub subject: String,
 }
 
+/// What git records with a commit.
+pub(super) struct CommitDetails {
+    /// Time in seconds.
+    pub time: i64,
+    pub author: String,
+    pub parents: Vec<String>,
+    pub message: String,
+}
+
 /// One changed file of a pull request.
 pub(super) struct ChangedFile {
     pub path: String,
@@ -246,6 +255,59 @@ impl GitRepo {
             command.env(format!("GIT_{role}_EMAIL"), format!("{author}@sandbox.invalid"));
         }
         succeed(output(command, message.as_bytes().to_vec()).await?, "git commit-tree")
+    }
+
+    /// Repeats each commit of a head on top of a base, and returns the id of the last one.
+    pub(super) async fn rebase(&self, base: &str, head: &str) -> anyhow::Result<String> {
+        let mut tip = base.to_owned();
+        for line in self.log(base, head).await? {
+            // A merge of the base with this commit, and so with those before it, has the files of the commit on top of the base.
+            let tree = self.merge_tree(base, &line.sha).await?.context("Pull Request is not mergeable")?;
+            tip = self.commit_tree(&tree, &[&tip], &line.author, &line.subject).await?;
+        }
+        Ok(tip)
+    }
+
+    /// Returns the paths of the files that conflict in a merge of both.
+    pub(super) async fn conflicts(&self, ours: &str, theirs: &str) -> anyhow::Result<Vec<String>> {
+        let args = ["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs];
+        let ended = output(self.command(&args), Vec::new()).await?;
+        if ended.status.success() {
+            return Ok(Vec::new());
+        }
+        // The first field is the tree, which has the marks of conflicts.
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        Ok(text.split('\0').skip(1).filter(|path| !path.is_empty()).map(str::to_owned).collect())
+    }
+
+    /// Returns the full id of the commit that a branch, a full id or the beginning of one names; `None` if none or several have it.
+    pub(super) async fn resolve(&self, name: &str) -> Option<String> {
+        let is_id = (4..=40).contains(&name.len()) && name.chars().all(|c| c.is_ascii_hexdigit());
+        let name = if is_id { name.to_owned() } else { format!("refs/heads/{name}") };
+        let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{name}^{{commit}}")];
+        self.run(&args, Vec::new()).await.ok()
+    }
+
+    /// Returns the commits from one on that no excluded commit has, newest first: at most the latest 250.
+    pub(super) async fn reachable(&self, commit: &str, excluded: &[String]) -> anyhow::Result<Vec<String>> {
+        let mut args = vec!["rev-list", "-n250", commit, "--not"];
+        args.extend(excluded.iter().map(String::as_str));
+        let text = self.run(&args, Vec::new()).await?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Returns what git records with a commit.
+    pub(super) async fn details(&self, commit: &str) -> anyhow::Result<CommitDetails> {
+        let format = "--format=%ct%x00%an%x00%P%x00%B";
+        let text = self.run(&["show", "-s", format, "--end-of-options", commit], Vec::new()).await?;
+        let mut parts = text.splitn(4, '\0');
+        let mut part = || parts.next().context("git tells less of a commit than it was asked for");
+        Ok(CommitDetails {
+            time: part()?.parse()?,
+            author: part()?.to_owned(),
+            parents: part()?.split_whitespace().map(str::to_owned).collect(),
+            message: part()?.trim_end().to_owned(),
+        })
     }
 
     /// Returns the changes of a pull request, as a unified diff.

@@ -45,7 +45,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Answers a request of git: 401 without a valid token, 404 without read access, 403 for a push without write access.
-pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: Bytes) -> Response {
+pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: Bytes, fetches: Fetches) -> Response {
     let Some((full_name, service)) = split(parts.uri.path()) else {
         return StatusCode::NOT_FOUND.into_response();
     };
@@ -71,7 +71,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
             Err(_) => return StatusCode::NOT_FOUND.into_response(),
         }
     };
-    serve(shared, &git, full_name, service, parts, body, &login, Fetches::Anything).await
+    serve(shared, &git, full_name, service, parts, body, &login, fetches).await
 }
 
 /// Objects that fetches may request.

@@ -28,7 +28,7 @@ pub use protection::BranchProtection;
 pub(super) use reviews::vote;
 pub(super) use settings::require_approvals;
 
-use super::git_http;
+use super::git_http::{self, Fetches};
 use super::state::{RepoState, State};
 use super::{Shared, server};
 use api::Call;
@@ -177,7 +177,7 @@ pub(super) async fn git(shared: &Arc<Shared>, parts: &request::Parts, body: Byte
             return StatusCode::FORBIDDEN.into_response();
         }
     }
-    git_http::answer(shared, parts, body).await
+    git_http::answer(shared, parts, body, Fetches::Anything).await
 }
 
 /// A new fork has its owner's collaborators alone, no issues, and all methods of merging (services/repository/fork.go).

@@ -1,8 +1,8 @@
-//! Webhooks: signed like GitHub's and Gitea's, with basic auth like Azure DevOps' or with a secret like GitLab's, sent in order by one
+//! Webhooks: signed like GitHub's, Gitea's and Bitbucket's, with basic auth like Azure DevOps' or with a secret like GitLab's, sent in order by one
 //! task, recorded, and sent again only on request.
 
 use super::state::State;
-use super::{HostKind, Shared, azure_devops, gitea, gitlab, random_hex, shapes, timestamp};
+use super::{HostKind, Shared, azure_devops, bitbucket_cloud, gitea, gitlab, random_hex, shapes, timestamp};
 use anyhow::Context;
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::ExposeSecret;
@@ -31,9 +31,11 @@ const MAX_ANSWER: usize = 64 << 10;
 pub struct Delivery {
     /// Number of this record, for [`super::Forge::redeliver`].
     pub id: u64,
-    /// `X-GitHub-Delivery`, `X-VSS-ActivityId` or `Idempotency-Key`; a redelivery has the same. Or `X-Gitea-Delivery`, which is new.
+    /// `X-GitHub-Delivery`, `X-VSS-ActivityId`, `Idempotency-Key` or `X-Request-UUID`; a redelivery has the same. Or `X-Gitea-Delivery`,
+    /// which is new.
     pub guid: String,
-    /// `X-GitHub-Event`, such as `pull_request`, `X-Gitlab-Event` or `X-Gitea-Event-Type`; on Azure DevOps the `eventType` of the body.
+    /// `X-GitHub-Event`, such as `pull_request`, `X-Gitlab-Event`, `X-Gitea-Event-Type` or `X-Event-Key`; on Azure DevOps the `eventType` of
+    /// the body.
     pub event: String,
     /// The payload's action, if it has one.
     pub action: Option<String>,
@@ -114,6 +116,9 @@ pub(super) fn emit_pull_with(
         HostKind::AzureDevOps => return azure_devops::emit_pull(state, url, repo, number, action),
         HostKind::Gitlab => return gitlab::emit_pull(state, url, repo, number, action, sender, &extra),
         HostKind::Gitea => return gitea::emit_pull(state, url, repo, number, action, sender, &extra),
+        HostKind::BitbucketCloud => {
+            return bitbucket_cloud::emit_pull(state, url, repo, number, action, sender, &extra);
+        }
     }
     let payload = shapes::pull_event(url, state, repo, number, action, sender, extra)?;
     emit(state, "pull_request", Some(action), &payload);
@@ -133,6 +138,9 @@ pub(super) fn emit_push(
         HostKind::AzureDevOps => return azure_devops::emit_push(state, url, repo, (branch, before, after)),
         HostKind::Gitlab => return gitlab::emit_push(state, url, repo, (branch, before, after), sender),
         HostKind::Gitea => return gitea::emit_push(state, url, repo, (branch, before, after), sender),
+        HostKind::BitbucketCloud => {
+            return bitbucket_cloud::emit_push(state, url, repo, (branch, before, after), sender);
+        }
     }
     let payload = json!({
         "ref": format!("refs/heads/{branch}"), "before": before, "after": after, "created": false, "deleted": false,
@@ -158,6 +166,9 @@ pub(super) fn emit_comment(
         HostKind::AzureDevOps => return azure_devops::emit_comment(state, url, repo, number, id),
         HostKind::Gitlab => return gitlab::emit_comment(state, url, repo, (number, id), action, sender),
         HostKind::Gitea => return gitea::emit_comment(state, url, repo, (number, id), (action, sender), None),
+        HostKind::BitbucketCloud => {
+            return bitbucket_cloud::emit_comment(state, url, repo, number, id, action, sender);
+        }
     }
     let payload = shapes::comment_event(url, state, repo, number, id, action, sender)?;
     emit(state, "issue_comment", Some(action), &payload);
@@ -171,6 +182,7 @@ pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64)
         HostKind::AzureDevOps => return azure_devops::emit_pull(state, url, repo, number, "voted"),
         HostKind::Gitlab => return gitlab::emit_review(state, url, repo, number),
         HostKind::Gitea => return gitea::emit_review(state, url, repo, number),
+        HostKind::BitbucketCloud => return bitbucket_cloud::emit_review(state, url, repo, number),
     }
     let payload = shapes::review_event(url, state, repo, number)?;
     emit(state, "pull_request_review", Some("submitted"), &payload);
@@ -250,6 +262,7 @@ async fn send(shared: &Shared, delivery: &Delivery, url: &str) -> anyhow::Result
             .basic_auth(BASIC_USER, Some(secret)),
         HostKind::Gitlab => gitlab::headers(shared, request, delivery),
         HostKind::Gitea => gitea::send(shared, request, delivery),
+        HostKind::BitbucketCloud => bitbucket_cloud::headers(shared, request, delivery),
     };
     // A form has another body than the delivery.
     let request = if shared.kind == HostKind::Gitea { request } else { request.body(body) };

@@ -16,6 +16,8 @@ pub enum HostKind {
     Gitlab,
     /// Gitea: repositories as on GitHub.
     Gitea,
+    /// Bitbucket Cloud: repositories lie in workspaces, and the API below `/2.0`.
+    BitbucketCloud,
 }
 
 /// Most levels of groups above a project (docs.gitlab.com/user/group/subgroups).
@@ -23,7 +25,8 @@ const MAX_GROUPS: usize = 20;
 
 impl HostKind {
     /// All hosts, the default first.
-    pub const ALL: [HostKind; 4] = [HostKind::Github, HostKind::AzureDevOps, HostKind::Gitlab, HostKind::Gitea];
+    pub const ALL: [HostKind; 5] =
+        [HostKind::Github, HostKind::AzureDevOps, HostKind::Gitlab, HostKind::Gitea, HostKind::BitbucketCloud];
 
     /// Name by which people choose it.
     pub fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl HostKind {
             HostKind::AzureDevOps => "azure-devops",
             HostKind::Gitlab => "gitlab",
             HostKind::Gitea => "gitea",
+            HostKind::BitbucketCloud => "bitbucket-cloud",
         }
     }
 
@@ -42,14 +46,16 @@ impl HostKind {
             HostKind::AzureDevOps => "localhost",
             HostKind::Gitlab => "127.0.0.2",
             HostKind::Gitea => "127.0.0.3",
+            HostKind::BitbucketCloud => "127.0.0.4",
         }
     }
 
-    /// Prefix of all paths of the host.
+    /// Path of the address that a server's setting names.
     pub(super) fn root(self) -> &'static str {
         match self {
             HostKind::Github | HostKind::Gitlab | HostKind::Gitea => "",
             HostKind::AzureDevOps => "/tfs",
+            HostKind::BitbucketCloud => "/2.0",
         }
     }
 
@@ -65,13 +71,16 @@ impl HostKind {
                 bail!("not a repository's name: {full_name:?}, expected COLLECTION/PROJECT/NAME")
             }
             (None, HostKind::Gitlab) => bail!("not a project's path: {full_name:?}, expected GROUP[/SUBGROUP…]/NAME"),
+            (None, HostKind::BitbucketCloud) => {
+                bail!("not a repository's name: {full_name:?}, expected WORKSPACE/NAME")
+            }
         }
     }
 
     /// Returns true if a text can be the owner of a repository.
     pub(super) fn is_owner(self, text: &str) -> bool {
         let counts = match self {
-            HostKind::Github | HostKind::Gitea => 1..=1,
+            HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => 1..=1,
             HostKind::AzureDevOps => 2..=2,
             HostKind::Gitlab => 1..=MAX_GROUPS,
         };
@@ -81,7 +90,7 @@ impl HostKind {
     /// Returns true if a text can be a part of a full name. Parts on Azure DevOps may have spaces inside.
     pub(super) fn is_part(self, text: &str) -> bool {
         match self {
-            HostKind::Github | HostKind::Gitlab | HostKind::Gitea => is_name(text),
+            HostKind::Github | HostKind::Gitlab | HostKind::Gitea | HostKind::BitbucketCloud => is_name(text),
             HostKind::AzureDevOps => text.trim() == text && is_name(&text.replace(' ', "-")),
         }
     }
@@ -89,7 +98,7 @@ impl HostKind {
     /// Mark before the number of a pull request.
     pub fn pull_mark(self) -> char {
         match self {
-            HostKind::Github | HostKind::Gitea => '#',
+            HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => '#',
             HostKind::AzureDevOps | HostKind::Gitlab => '!',
         }
     }
@@ -116,15 +125,17 @@ impl HostKind {
             HostKind::AzureDevOps => "pullrequest",
             HostKind::Gitlab => "merge_requests",
             HostKind::Gitea => "pulls",
+            HostKind::BitbucketCloud => "pull-requests",
         };
         format!("{}/{word}/{number}", self.pages(full_name))
     }
 
-    /// Ref in the base repository that has the head of a pull request, also of one from a fork.
-    pub(super) fn pull_ref(self, number: u64) -> String {
+    /// Ref in the base repository that has the head of a pull request, also of one from a fork; absent on a host without such refs.
+    pub(super) fn pull_ref(self, number: u64) -> Option<String> {
         match self {
-            HostKind::Github | HostKind::AzureDevOps | HostKind::Gitea => format!("refs/pull/{number}/head"),
-            HostKind::Gitlab => format!("refs/merge-requests/{number}/head"),
+            HostKind::Github | HostKind::AzureDevOps | HostKind::Gitea => Some(format!("refs/pull/{number}/head")),
+            HostKind::Gitlab => Some(format!("refs/merge-requests/{number}/head")),
+            HostKind::BitbucketCloud => None,
         }
     }
 
@@ -134,13 +145,16 @@ impl HostKind {
             HostKind::Github | HostKind::AzureDevOps => "ghp_",
             HostKind::Gitlab => "glpat-",
             HostKind::Gitea => "61746c6e",
+            HostKind::BitbucketCloud => "ATATT3xFfGF0",
         }
     }
 
     /// Returns the repository of a page's path, and the rest of the path; absent if the path names none.
     pub(super) fn split(self, segments: &[String]) -> Option<(String, Vec<&str>)> {
         let (owner, name, rest) = match (self, segments) {
-            (HostKind::Github | HostKind::Gitea, [owner, name, rest @ ..]) => (owner.clone(), name, rest),
+            (HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud, [owner, name, rest @ ..]) => {
+                (owner.clone(), name, rest)
+            }
             (HostKind::AzureDevOps, [root, collection, project, git, name, rest @ ..])
                 if root == "tfs" && git == "_git" =>
             {
@@ -163,7 +177,7 @@ impl HostKind {
     pub(super) fn unique_name(self, login: &str) -> String {
         match self {
             HostKind::Github | HostKind::Gitlab | HostKind::Gitea => login.to_owned(),
-            HostKind::AzureDevOps => format!("{login}@example.com"),
+            HostKind::AzureDevOps | HostKind::BitbucketCloud => format!("{login}@example.com"),
         }
     }
 }
@@ -181,6 +195,9 @@ impl Forge {
             ],
             HostKind::Gitlab => vec![("gitlab-hostname", self.hostname_setting()), ("gitlab-user", user)],
             HostKind::Gitea => vec![("gitea-base-url", self.hostname_setting()), ("gitea-user", user)],
+            HostKind::BitbucketCloud => {
+                vec![("bitbucket-base-url", self.hostname_setting()), ("bitbucket-user", self.bitbucket_cloud_user())]
+            }
         }
     }
 
@@ -191,6 +208,7 @@ impl Forge {
             HostKind::AzureDevOps => ["TIDELOCK_AZUREDEVOPS_TOKEN", "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"],
             HostKind::Gitlab => ["TIDELOCK_GITLAB_TOKEN", "TIDELOCK_GITLAB_WEBHOOK_SECRET"],
             HostKind::Gitea => ["TIDELOCK_GITEA_TOKEN", "TIDELOCK_GITEA_WEBHOOK_SECRET"],
+            HostKind::BitbucketCloud => ["TIDELOCK_BITBUCKET_TOKEN", "TIDELOCK_BITBUCKET_WEBHOOK_SECRET"],
         };
         let [token, secret] = names;
         [(token, self.token()), (secret, self.webhook_secret())]

@@ -1,6 +1,6 @@
 //! A forge on loopback: the part of a host's API that a pull-request server uses, webhooks, real git over HTTP, and pages of pull
 //! requests for the browser. For tests of such a server, and for trying one out without an account anywhere. It speaks as GitHub,
-//! Azure DevOps Server, GitLab or Gitea ([`HostKind`]): state, git, deliveries, faults and pages are the same.
+//! Azure DevOps Server, GitLab, Gitea or Bitbucket Cloud ([`HostKind`]): state, git, deliveries, faults and pages are the same.
 //!
 //! Everything but git objects is in memory (`state`). People act through [`Repo`] and [`Pull`] or through the pages; the server
 //! under test acts through the REST API, gets webhooks, and fetches with git. [`Forge::fail_next`] makes its requests fail.
@@ -9,6 +9,7 @@ mod activity;
 mod api;
 mod app;
 mod azure_devops;
+mod bitbucket_cloud;
 mod comments;
 mod connection;
 mod faults;
@@ -194,7 +195,8 @@ impl Forge {
         self.shared.kind
     }
 
-    /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`, `--gitlab-hostname`, `--gitea-base-url`.
+    /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`, `--gitlab-hostname`, `--gitea-base-url`,
+    /// `--bitbucket-base-url`.
     pub fn hostname_setting(&self) -> String {
         format!("{}{}", self.shared.url, self.shared.kind.root())
     }
@@ -221,6 +223,7 @@ impl Forge {
             state.webhook = Some(url.to_owned());
             state.gitlab.renew_hook();
             state.renew_gitea_hook();
+            state.renew_bitbucket_cloud_hook();
             if state.kind == HostKind::Github {
                 let payload = shapes::ping(&shared.url, url);
                 hooks::emit(state, "ping", None, &payload);
@@ -329,15 +332,18 @@ impl Forge {
     }
 
     /// Refuses the next `times` matching requests in the form of the host; status 429 comes with a time to wait, in seconds
-    /// (learn.microsoft.com/azure/devops/integrate/concepts/rate-limits, docs.gitlab.com/security/rate_limits).
+    /// (learn.microsoft.com/azure/devops/integrate/concepts/rate-limits, docs.gitlab.com/security/rate_limits), but not on Bitbucket Cloud
+    /// (support.atlassian.com/bitbucket-cloud/docs/api-request-limits).
     pub fn refuse_next(&self, method: &str, path_glob: &str, status: u16, times: usize) -> anyhow::Result<()> {
         let body = match self.shared.kind {
             HostKind::AzureDevOps => azure_devops::fault(status),
+            HostKind::BitbucketCloud => bitbucket_cloud::fault(status),
             HostKind::Github | HostKind::Gitlab | HostKind::Gitea => {
                 serde_json::json!({"message": format!("{status} a fault of the test")})
             }
         };
-        let headers = if status == 429 { vec![("Retry-After".to_owned(), "1".to_owned())] } else { Vec::new() };
+        let has_wait = status == 429 && self.shared.kind != HostKind::BitbucketCloud;
+        let headers = if has_wait { vec![("Retry-After".to_owned(), "1".to_owned())] } else { Vec::new() };
         self.fail_next(method, path_glob, Fault::Status(status, body.to_string(), headers), times)
     }
 

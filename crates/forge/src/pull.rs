@@ -1,11 +1,10 @@
 //! A pull request of the forge: actions of people, and data that tests read and wait for.
 
 use super::app::BOT_OF_APP;
-use super::git::GitRepo;
 use super::kind::written;
 use super::repo::{self, Repo};
 use super::state::{CommentState, PullState, RepoState, ReviewState, State, StatusState};
-use super::{BOT, HostKind, Shared, comments, gitea, gitlab, hooks, timestamp};
+use super::{BOT, HostKind, Shared, bitbucket_cloud, comments, gitea, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -199,7 +198,11 @@ impl Pull {
     }
 
     /// Changes it as alice. The change returns more fields of the event, in GitHub's form.
-    fn alter(&self, action: &str, act: impl FnOnce(&mut PullState) -> anyhow::Result<Value>) -> anyhow::Result<()> {
+    pub(super) fn alter(
+        &self,
+        action: &str,
+        act: impl FnOnce(&mut PullState) -> anyhow::Result<Value>,
+    ) -> anyhow::Result<()> {
         let shared = self.shared();
         shared.change(|state| {
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
@@ -210,11 +213,14 @@ impl Pull {
     }
 
     /// Makes the API answer with this `mergeable_state` (`blocked`, `unknown`, `behind`, …), on GitLab with this `detailed_merge_status`.
-    /// On Gitea the rules of the base branch change: `blocked` means a missing approval.
+    /// On Gitea and Bitbucket Cloud the rules of the base branch change: `blocked` means a missing approval.
     pub fn set_mergeable_state(&self, mergeable_state: &str) -> anyhow::Result<()> {
         self.shared().change(|state| {
-            if state.kind == HostKind::Gitea {
-                return gitea::force(state, &self.repo.full_name, self.number, mergeable_state);
+            let name = &self.repo.full_name;
+            match state.kind {
+                HostKind::Gitea => return gitea::force(state, name, self.number, mergeable_state),
+                HostKind::BitbucketCloud => return bitbucket_cloud::force(state, name, self.number, mergeable_state),
+                HostKind::Github | HostKind::AzureDevOps | HostKind::Gitlab => {}
             }
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
             pull.forced_mergeable_state = Some(mergeable_state.to_owned());
@@ -312,17 +318,6 @@ fn shaped(latest: BTreeMap<&str, &StatusState>) -> BTreeMap<String, CommitStatus
     latest.into_iter().map(shape).collect()
 }
 
-/// Repeats each commit of a head on top of a base, and returns the id of the last one.
-async fn rebase(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<String> {
-    let mut tip = base.to_owned();
-    for line in git.log(base, head).await? {
-        // A merge of the base with this commit, and so with those before it, has the files of the commit on top of the base.
-        let tree = git.merge_tree(base, &line.sha).await?.context("Pull Request is not mergeable")?;
-        tip = git.commit_tree(&tree, &[&tip], &line.author, &line.subject).await?;
-    }
-    Ok(tip)
-}
-
 /// Reviews a pull request: [`Pull::vote`].
 pub(super) fn vote(
     state: &mut State,
@@ -332,8 +327,10 @@ pub(super) fn vote(
     user: &str,
     vote: i64,
 ) -> anyhow::Result<()> {
-    if state.kind == HostKind::Gitea {
-        return gitea::vote(state, url, full_name, number, user, vote);
+    match state.kind {
+        HostKind::Gitea => return gitea::vote(state, url, full_name, number, user, vote),
+        HostKind::BitbucketCloud => return bitbucket_cloud::vote(state, url, full_name, number, user, vote),
+        HostKind::Github | HostKind::AzureDevOps | HostKind::Gitlab => {}
     }
     let (verdict, body) = match vote {
         5 | 10 => ("APPROVED", ""),
@@ -358,11 +355,12 @@ pub(super) fn vote(
     hooks::emit_review(state, url, full_name, number)
 }
 
-/// Reopens a pull request that is closed without a merge.
+/// Reopens a pull request that is closed without a merge. Bitbucket Cloud has no way to do that.
 pub(super) fn reopen(state: &mut State, url: &str, full_name: &str, number: u64, actor: &str) -> anyhow::Result<()> {
+    let is_final = state.kind == HostKind::BitbucketCloud;
     let pull = state.pull_mut(full_name, number)?;
-    if pull.open || pull.merged.is_some() {
-        bail!("#{number} is open or merged; only a closed one can be reopened");
+    if pull.open || pull.merged.is_some() || is_final {
+        bail!("#{number} is open, merged or declined for good; only a closed one can be reopened");
     }
     (pull.open, pull.closed_at, pull.updated_at) = (true, None, timestamp());
     hooks::emit_pull(state, url, full_name, number, "reopened", actor)
@@ -382,6 +380,7 @@ fn check(state: &State, repo: &RepoState, pull: &PullState, method: &str) -> any
     match state.kind {
         HostKind::Gitlab => return gitlab::check(state, repo, pull),
         HostKind::Gitea => return gitea::check(state, repo, pull),
+        HostKind::BitbucketCloud => return bitbucket_cloud::check(state, repo, pull),
         HostKind::Github | HostKind::AzureDevOps => {}
     }
     match repo.mergeability(pull).1.as_str() {
@@ -423,9 +422,9 @@ pub(super) async fn merge_with(
     let base = git.heads().await?.remove(&base_ref).context("the base branch is gone")?;
     let tree = git.merge_tree(&base, &head_sha).await?.context("Pull Request is not mergeable")?;
     let new = match method {
-        "rebase" => rebase(&git, &base, &head_sha).await?,
+        "rebase" => git.rebase(&base, &head_sha).await?,
         "rebase-merge" => {
-            let tip = rebase(&git, &base, &head_sha).await?;
+            let tip = git.rebase(&base, &head_sha).await?;
             git.commit_tree(&tree, &[&base, &tip], actor, message.unwrap_or(&title)).await?
         }
         "fast-forward-only" if git.merge_base(&base, &head_sha).await.as_ref() == Some(&base) => head_sha.clone(),

@@ -3,7 +3,7 @@
 use super::git::GitRepo;
 use super::pull::{self, CommitStatus, Pull};
 use super::state::{PullState, PushState, RepoState};
-use super::{BOT, Forge, HostKind, Shared, gitea, hooks, lfs, timestamp};
+use super::{BOT, Forge, HostKind, Shared, bitbucket_cloud, gitea, hooks, lfs, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
@@ -215,7 +215,9 @@ impl Repo {
             _ => None,
         };
         let number = shared.change(|state| Ok::<_, anyhow::Error>(state.repo_mut(&self.full_name)?.new_number()))?;
-        git.update_ref(&shared.kind.pull_ref(number), head_sha, None).await?;
+        if let Some(reference) = shared.kind.pull_ref(number) {
+            git.update_ref(&reference, head_sha, None).await?;
+        }
         shared.change(|state| {
             let now = timestamp();
             let pull = PullState {
@@ -273,6 +275,7 @@ impl Repo {
                     // A fork does not inherit the members of its source (docs.gitlab.com/user/project/repository/forking_workflow).
                     HostKind::Gitlab => drop(fork.permissions.remove(BOT)),
                     HostKind::Gitea => gitea::make_fork(&mut fork),
+                    HostKind::BitbucketCloud => bitbucket_cloud::make_fork(&mut fork),
                     HostKind::Github | HostKind::AzureDevOps => {}
                 }
                 state.repos.insert(full_name.to_lowercase(), fork);
@@ -376,7 +379,9 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             if base_name != full_name {
                 git.fetch(&moved, tip).await?;
             }
-            git.update_ref(&shared.kind.pull_ref(number), tip, None).await?;
+            if let Some(reference) = shared.kind.pull_ref(number) {
+                git.update_ref(&reference, tip, None).await?;
+            }
         }
         let (base_ref, tried_with) = {
             let state = shared.lock();

@@ -2,7 +2,7 @@
 
 use super::connection::{ResetSwitch, ResettableListener};
 use super::faults::{self, Fault};
-use super::{HostKind, Shared, api, azure_devops, git_http, gitea, gitlab, lfs, pages};
+use super::{HostKind, Shared, api, azure_devops, bitbucket_cloud, git_http, gitea, gitlab, lfs, pages};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
@@ -63,9 +63,11 @@ async fn handle(
         return (StatusCode::PAYLOAD_TOO_LARGE, "body too large").into_response();
     };
     let path = parts.uri.path().to_owned();
-    let is_api = path.starts_with("/api/");
+    let is_api = path.starts_with(if shared.kind == HostKind::BitbucketCloud { "/2.0/" } else { "/api/" });
     let is_page = match shared.kind {
-        HostKind::Github | HostKind::Gitea => !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path),
+        HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => {
+            !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path)
+        }
         HostKind::AzureDevOps => azure_devops::is_page(&path),
         HostKind::Gitlab => !is_api && !gitlab::is_git(&path),
     };
@@ -79,10 +81,14 @@ async fn handle(
         (HostKind::Gitlab, true) => gitlab::answer(&shared, parts, body).await,
         (HostKind::Gitlab, false) => gitlab::git(&shared, parts, body).await,
         (HostKind::Gitea, true) => gitea::answer(&shared, parts, body).await,
+        (HostKind::BitbucketCloud, true) => bitbucket_cloud::answer(&shared, parts, body).await,
         (HostKind::Github, true) => api::answer(&shared, parts, body).await,
-        (HostKind::Github | HostKind::Gitea, false) if lfs::is_lfs(&path) => lfs::answer(&shared, parts, &body),
+        (HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud, false) if lfs::is_lfs(&path) => {
+            lfs::answer(&shared, parts, &body)
+        }
+        (HostKind::BitbucketCloud, false) => bitbucket_cloud::git(&shared, parts, body).await,
         (HostKind::Gitea, false) => gitea::git(&shared, parts, body).await,
-        (HostKind::Github, false) => git_http::answer(&shared, parts, body).await,
+        (HostKind::Github, false) => git_http::answer(&shared, parts, body, git_http::Fetches::Anything).await,
     };
     let response = match &fault {
         Some(Fault::Status(status, text, headers)) => Some(refusal(*status, text, headers)),
@@ -135,13 +141,27 @@ pub(super) fn principal(shared: &Shared, headers: &HeaderMap) -> Result<Option<S
 }
 
 pub(super) fn token(headers: &HeaderMap) -> Result<Option<String>, ()> {
+    Ok(credentials(headers)?.map(|found| found.token))
+}
+
+/// Credentials of a request.
+pub(super) struct RequestCredentials {
+    /// User of basic auth; absent for a bare token.
+    pub user: Option<String>,
+    pub token: String,
+}
+
+/// Returns the credentials of a request; `None` without any, an error for those that cannot be read.
+pub(super) fn credentials(headers: &HeaderMap) -> Result<Option<RequestCredentials>, ()> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let (scheme, rest) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(())?;
     match scheme.to_lowercase().as_str() {
-        "bearer" | "token" => Ok(Some(rest.trim().to_owned())),
+        "bearer" | "token" => Ok(Some(RequestCredentials { user: None, token: rest.trim().to_owned() })),
         "basic" => {
             let decoded = base64::prelude::BASE64_STANDARD.decode(rest.trim()).map_err(drop)?;
-            Ok(Some(String::from_utf8(decoded).map_err(drop)?.split_once(':').ok_or(())?.1.to_owned()))
+            let decoded = String::from_utf8(decoded).map_err(drop)?;
+            let (user, token) = decoded.split_once(':').ok_or(())?;
+            Ok(Some(RequestCredentials { user: Some(user.to_owned()), token: token.to_owned() }))
         }
         _ => Err(()),
     }

@@ -2,6 +2,7 @@
 
 use super::app::{AppState, BOT_OF_APP};
 use super::azure_devops::BranchPolicies;
+use super::bitbucket_cloud::BitbucketCloudState;
 use super::faults::Planned;
 use super::git::GitRepo;
 use super::gitea::GiteaState;
@@ -40,6 +41,8 @@ pub(super) struct State {
     pub gitlab: GitlabState,
     /// State that only Gitea has.
     pub gitea: GiteaState,
+    /// State that only Bitbucket Cloud has.
+    pub bitbucket_cloud: BitbucketCloudState,
     last_id: u64,
 }
 
@@ -190,6 +193,11 @@ impl State {
     pub(super) fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         1000 + self.last_id
+    }
+
+    /// The id that the next new thing gets.
+    pub(super) fn next_id(&self) -> u64 {
+        1001 + self.last_id
     }
 
     /// Returns the account with that login, and creates it with this token if there is none.

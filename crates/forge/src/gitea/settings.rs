@@ -1,13 +1,17 @@
 //! Settings of an instance, its repositories and pull requests that tests choose.
 
-use super::super::{Forge, Pull, Repo, repo};
+use super::super::{Forge, HostKind, Pull, Repo, bitbucket_cloud, repo};
 use super::{BranchProtection, hooks, merging};
 
 impl Forge {
-    /// Sets the scopes of the token of the server's account (`write:repository`, …); at the beginning it has the scope `all`.
+    /// Sets the scopes of the token of the server's account (`write:repository`, …); at the beginning it has the scope `all`, or on Bitbucket
+    /// Cloud every one (`read:pullrequest:bitbucket`, …).
     pub fn set_token_scopes(&self, scopes: &[&str]) {
         let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
-        self.shared.change(|state| state.gitea.scopes = Some(scopes));
+        self.shared.change(|state| match state.kind {
+            HostKind::BitbucketCloud => bitbucket_cloud::set_scopes(state, scopes),
+            _ => state.gitea.scopes = Some(scopes),
+        });
     }
 
     /// Makes the server's account an owner of every organization, as at the beginning, or a member of the teams alone that name it.
@@ -25,9 +29,12 @@ impl Forge {
         self.shared.change(|state| state.gitea.hook.is_form = is_form);
     }
 
-    /// Takes the secret of Gitea's webhook away: signatures are empty from now on.
+    /// Takes the secret of the webhook away: signatures of Gitea are empty from now on, and Bitbucket Cloud sends none.
     pub fn unsign_deliveries(&self) {
-        self.shared.change(|state| state.gitea.hook.has_no_secret = true);
+        self.shared.change(|state| {
+            state.gitea.hook.has_no_secret = true;
+            bitbucket_cloud::take_secret(state);
+        });
     }
 }
 
@@ -41,10 +48,14 @@ impl Repo {
         })
     }
 
-    /// Deletes a repository on Gitea as its owner. Pull requests from it are closed (services/repository/delete.go), and their heads stay.
+    /// Deletes a repository on Gitea as its owner. Pull requests from it are closed (services/repository/delete.go), and their heads stay. On
+    /// Bitbucket Cloud they stay open.
     pub fn delete(&self) -> anyhow::Result<()> {
         let shared = &self.forge.shared;
         shared.change(|state| {
+            if state.kind == HostKind::BitbucketCloud {
+                return bitbucket_cloud::delete(state, &self.full_name);
+            }
             let gone = state.repo(&self.full_name)?;
             let (name, owner) = (gone.full_name(), gone.owner.clone());
             let all = state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull)));
@@ -80,10 +91,16 @@ pub(in super::super) fn require_approvals(repo: &Repo, count: usize) -> anyhow::
 }
 
 impl Pull {
-    /// Sets the title of a pull request on Gitea as alice. `WIP:` or `[WIP]` at its beginning makes it a draft.
+    /// Sets the title of a pull request on Gitea or Bitbucket Cloud as alice. On Gitea, `WIP:` or `[WIP]` at its beginning makes it a draft.
     pub fn set_title(&self, title: &str) -> anyhow::Result<()> {
         let shared = &self.repo.forge.shared;
         let full_name = &self.repo.full_name;
+        if shared.kind == HostKind::BitbucketCloud {
+            return self.alter("edited", |pull| {
+                title.clone_into(&mut pull.title);
+                Ok(serde_json::Value::Null)
+            });
+        }
         shared.change(|state| hooks::rename(state, &shared.url, full_name, self.number, title, "alice"))
     }
 

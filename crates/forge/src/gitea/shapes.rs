@@ -178,10 +178,8 @@ pub(super) fn pull(url: &str, state: &State, repo: &RepoState, pull: &PullState,
 fn head(url: &str, state: &State, pull: &PullState, viewer: &str) -> Value {
     let is_gone = state.gitea.pulls.get(&pull.id).is_some_and(|facts| facts.is_branch_gone);
     let source = state.repo(&pull.head_repo).ok();
-    let reference = match source.is_none() || is_gone {
-        true => state.kind.pull_ref(pull.number),
-        false => pull.head_ref.clone(),
-    };
+    let own_ref = state.kind.pull_ref(pull.number).filter(|_| source.is_none() || is_gone);
+    let reference = own_ref.unwrap_or_else(|| pull.head_ref.clone());
     let repo_id = source.map_or(-1, |source| i64::try_from(source.id).unwrap_or_default());
     let repo = source.map(|source| repo(url, state, source, level_of(source, viewer)));
     json!({"label": pull.head_ref, "ref": reference, "sha": pull.head_sha, "repo_id": repo_id, "repo": repo})

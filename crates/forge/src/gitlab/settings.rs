@@ -1,6 +1,6 @@
 //! Settings of an instance, its projects and merge requests that tests choose.
 
-use super::super::{Forge, HostKind, Pull, Repo, gitea, random_hex};
+use super::super::{Forge, HostKind, Pull, Repo, bitbucket_cloud, gitea, random_hex};
 use super::{MergeState, ProjectSettings};
 use base64::Engine;
 use secrecy::SecretString;
@@ -62,10 +62,13 @@ impl Repo {
         })
     }
 
-    /// Sets the number of approvals that every merge request of a GitLab project needs, or on Gitea those into `main`; at the beginning 0.
+    /// Sets the number of approvals that every merge request of a GitLab project needs, or on Gitea and Bitbucket Cloud those into `main`; at
+    /// the beginning 0.
     pub fn require_approvals(&self, count: usize) -> anyhow::Result<()> {
-        if self.forge.shared.kind == HostKind::Gitea {
-            return gitea::require_approvals(self, count);
+        match self.forge.shared.kind {
+            HostKind::Gitea => return gitea::require_approvals(self, count),
+            HostKind::BitbucketCloud => return bitbucket_cloud::require_approvals(self, count),
+            HostKind::Github | HostKind::AzureDevOps | HostKind::Gitlab => {}
         }
         self.change_settings(|settings| settings.approvals_required = count)
     }

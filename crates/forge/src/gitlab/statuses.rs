@@ -51,7 +51,7 @@ impl Pipelines {
     /// (app/finders/ci/pipelines_for_merge_request_finder.rb), and those of a fork's branch are the fork's.
     fn of_head(&self, state: &State, repo: &RepoState, pull: &PullState) -> Option<&Pipeline> {
         let source = state.repo(&pull.head_repo).map_or(0, |source| source.id);
-        let own_ref = state.kind.pull_ref(pull.number);
+        let own_ref = state.kind.pull_ref(pull.number).unwrap_or_default();
         let of_head = self.all.iter().filter(|pipeline| pipeline.sha == pull.head_sha);
         let of_branch = |pipeline: &&Pipeline| pipeline.project == source && pipeline.reference == pull.head_ref;
         let of_request = |pipeline: &&Pipeline| pipeline.project == repo.id && pipeline.reference == own_ref;
@@ -307,7 +307,8 @@ impl Pull {
             let source = state.repo(&pull.head_repo)?.id;
             let (project, reference, source, sha, user) = match of_merge_request {
                 true => {
-                    (repo.id, state.kind.pull_ref(self.number), "merge_request_event", &pull.head_sha, &pull.author)
+                    let own_ref = state.kind.pull_ref(self.number).unwrap_or_default();
+                    (repo.id, own_ref, "merge_request_event", &pull.head_sha, &pull.author)
                 }
                 false => (source, pull.head_ref.clone(), "push", &pull.head_sha, &pull.author),
             };

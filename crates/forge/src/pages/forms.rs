@@ -19,7 +19,7 @@ pub(super) async fn act(shared: &Arc<Shared>, segments: &[String], form: &Fields
     let Some((full_name, rest)) = shared.kind.split(segments) else { return Ok(Reaction::NotFound) };
     match rest.as_slice() {
         ["new"] => open(shared, &full_name, form).await,
-        ["pull" | "pullrequest" | "merge_requests" | "pulls", number, action] => {
+        ["pull" | "pullrequest" | "merge_requests" | "pulls" | "pull-requests", number, action] => {
             let number = number.parse().context("not a pull request's number")?;
             on_pull(shared, &full_name, number, action, form).await
         }

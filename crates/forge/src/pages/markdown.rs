@@ -1,5 +1,7 @@
-//! Renders the Markdown of descriptions and comments as safe HTML. A few harmless tags of raw HTML are kept; the rest is shown as text.
+//! Renders the Markdown of descriptions and comments as safe HTML. A few harmless tags of raw HTML are kept; the rest is shown as text, and
+//! all of it on a host without HTML in Markdown.
 
+use super::super::HostKind;
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
 /// Tags that are kept, without attributes (except `<details open>`).
@@ -8,10 +10,10 @@ const TAGS: [&str; 11] = ["details", "summary", "br", "code", "b", "strong", "i"
 /// Opening tag of a block that may be wider than the page.
 const SCROLLS: &str = "<pre tabindex=\"0\" role=\"group\" aria-label=\"Output\">";
 
-/// Renders a comment as HTML.
-pub(super) fn to_html(text: &str) -> String {
+/// Renders a comment as HTML, as this host does.
+pub(super) fn to_html(kind: HostKind, text: &str) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut writer = Writer::default();
+    let mut writer = Writer { kind, ..Writer::default() };
     for event in Parser::new_ext(text, options) {
         writer.take(event);
     }
@@ -61,6 +63,7 @@ fn below_title(level: HeadingLevel) -> HeadingLevel {
 
 #[derive(Default)]
 struct Writer<'a> {
+    kind: HostKind,
     events: Vec<Event<'a>>,
     /// Raw tags that are not closed yet.
     open_tags: Vec<&'static str>,
@@ -107,8 +110,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Keeps known tags, removes comments, and escapes anything else.
+    /// Keeps known tags, removes comments, and escapes anything else. Bitbucket Cloud shows all of it.
     fn raw_html(&mut self, mut text: &str) {
+        if self.kind == HostKind::BitbucketCloud {
+            return self.events.push(Event::Text(text.to_owned().into()));
+        }
         let mut out = String::new();
         while let Some(at) = text.find('<') {
             let (before, tag) = text.split_at(at);
@@ -171,7 +177,7 @@ mod tests {
     #[test]
     fn folded_plans_stay_foldable_and_markers_vanish() {
         let text = "### Plan\n<details><summary>Full plan</summary>\n\n```diff\n+ a <b>\n  ~ c\n- d\n```\n\n</details>\n\n<!-- tidelock:{\"v\":1} -->";
-        assert_snapshot!(to_html(text), @r#"
+        assert_snapshot!(to_html(HostKind::Github, text), @r#"
         <h2>Plan</h2>
         <details><summary>Full plan</summary>
         <pre class="diff" tabindex="0" role="group" aria-label="Output"><code><span class="line add">+ a &lt;b&gt;
@@ -197,7 +203,7 @@ mod tests {
             "<!-- --><script>x",
             "<!--\n--> <style>x",
         ] {
-            let html = to_html(attack);
+            let html = to_html(HostKind::Github, attack);
             for danger in [
                 "<script",
                 "<img",
@@ -216,7 +222,10 @@ mod tests {
 
     #[test]
     fn what_is_left_open_is_closed_and_what_was_never_open_is_dropped() {
-        assert_eq!(to_html("<details>x\n\ny").trim_end().replace('\n', ""), "<details>x<p>y</p></details>");
-        assert_eq!(to_html("x</details></div>y").trim(), "<p>x&lt;/div&gt;y</p>");
+        assert_eq!(
+            to_html(HostKind::Github, "<details>x\n\ny").trim_end().replace('\n', ""),
+            "<details>x<p>y</p></details>"
+        );
+        assert_eq!(to_html(HostKind::Github, "x</details></div>y").trim(), "<p>x&lt;/div&gt;y</p>");
     }
 }

@@ -1,7 +1,7 @@
 //! The data of the pages, for the package's templates.
 
 use super::super::state::{PullState, RepoState, State};
-use super::super::{BOT, PEOPLE, Shared};
+use super::super::{BOT, HostKind, PEOPLE, Shared};
 use super::markdown::{diff_lines, escape, to_html};
 use super::{Fields, Reaction};
 use anyhow::Context;
@@ -90,14 +90,15 @@ pub(super) async fn show(shared: &Arc<Shared>, segments: &[String], query: &Fiel
     let Some((full_name, rest)) = shared.kind.split(segments) else { return Ok(Reaction::NotFound) };
     match rest.as_slice() {
         [] => repo(shared, &full_name).await,
-        ["commit", sha] => commit(shared, &full_name, sha).await,
+        ["commit" | "commits", sha] => commit(shared, &full_name, sha).await,
         ["new"] => edit(shared, &full_name, None, query).await,
         ["file"] => file(shared, &full_name, query).await,
-        ["pull" | "pullrequest" | "merge_requests" | "pulls", number] => match number.parse() {
+        ["pull" | "pullrequest" | "merge_requests" | "pulls" | "pull-requests", number] => match number.parse() {
             Ok(number) => pull(shared, &full_name, number).await,
             Err(_) => Ok(Reaction::NotFound),
         },
-        ["pull" | "pullrequest" | "merge_requests" | "pulls", number, "edit"] => match number.parse() {
+        ["pull" | "pullrequest" | "merge_requests" | "pulls" | "pull-requests", number, "edit"] => match number.parse()
+        {
             Ok(number) => edit(shared, &full_name, Some(number), query).await,
             Err(_) => Ok(Reaction::NotFound),
         },
@@ -247,10 +248,10 @@ async fn pull(shared: &Shared, full_name: &str, number: u64) -> anyhow::Result<R
         };
         let can_merge = mergeable == Some(true) && matches!(mergeable_state.as_str(), "clean" | "unstable");
         json!({
-            "full_name": full_name, "pull": row(repo, pull), "body": to_html(&pull.body), "base": pull.base_ref, "head": pull.head_ref,
+            "full_name": full_name, "pull": row(repo, pull), "body": to_html(shared.kind, &pull.body), "base": pull.base_ref, "head": pull.head_ref,
             "fork": (head_repo != full_name).then_some(head_repo), "head_sha": pull.head_sha, "commits": commits, "changes": changes,
-            "timeline": timeline(repo, pull), "statuses": statuses(repo, pull), "people": people(), "can_merge": can_merge,
-            "mergeable_text": mergeable_text, "open": pull.open, "merged_by": pull.merged.as_ref().map(|(_, by)| by), "author": pull.author,
+            "timeline": timeline(shared.kind, repo, pull), "statuses": statuses(repo, pull), "people": people(), "can_merge": can_merge,
+            "mergeable_text": mergeable_text, "open": pull.open, "can_reopen": shared.kind != HostKind::BitbucketCloud, "merged_by": pull.merged.as_ref().map(|(_, by)| by), "author": pull.author,
         })
     };
     page(shared, "pull.html", content)
@@ -261,12 +262,12 @@ fn people() -> Vec<Value> {
 }
 
 /// Comments and reviews in the order of their creation.
-fn timeline(repo: &RepoState, pull: &PullState) -> Vec<Value> {
+fn timeline(kind: HostKind, repo: &RepoState, pull: &PullState) -> Vec<Value> {
     let comments = pull.comments.iter().map(|comment| {
         let reactions: Vec<_> = comment.reactions.iter().map(|r| json!({ "user": r.user, "sign": sign(&r.content) })).collect();
         let value = json!({
             "kind": "comment", "id": comment.id, "user": comment.author, "bot": comment.author == BOT,
-            "html": to_html(&comment.body), "reactions": reactions, "when": ago(&comment.created_at), "at": comment.created_at
+            "html": to_html(kind, &comment.body), "reactions": reactions, "when": ago(&comment.created_at), "at": comment.created_at
         });
         (comment.id, value)
     });
