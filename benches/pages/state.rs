@@ -81,6 +81,7 @@ fn put_pull(tx: &Tx<'_>, pull: usize, sizes: &Sizes) -> Result<()> {
             commit: head(pull).into(),
             repo_owner: id.repo.owner.clone(),
             repo_name: id.repo.name.clone(),
+            clone_url: None,
         },
         base: Base { branch: "main".into(), commit: digits(22, pull, 40).into() },
         draft: false,

@@ -38,7 +38,7 @@ impl Inner {
         // A command on some projects may have been faster than the event of a push, and have recorded the head.
         let recorded =
             || known.as_ref().map(|known| &known.pull.head.commit).filter(|head| planned.as_ref() == Some(head));
-        let is_pushed = event.pull.head().is_none_or(|head| in_hand.as_ref().or_else(recorded) != Some(head));
+        let is_pushed = !in_hand.as_ref().or_else(recorded).is_some_and(|head| event.pull.may_have_head(head));
         let action = if !event.pull.is_open() {
             PullAction::Closed { merged: *event.pull.state() != PullState::Closed }
         } else if is_pushed {

@@ -12,7 +12,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{AuditEntry, Cause, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
-use crate::domain::{CommitSha, JobId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId};
+use crate::domain::{CommitSha, JobId, Login, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId};
 use crate::execute::discarded::Discards;
 use crate::execute::notices::NoticeWriter;
 use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
@@ -56,16 +56,15 @@ pub(super) fn answer_later(
     }
 }
 
-pub(super) fn entry(who: &str, act: &str, pull: &PullId, cause: &Cause, result: &str) -> AuditEntry {
+pub(super) fn entry(who: &Login, act: &str, pull: &PullId, cause: &Cause, result: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
-        who: who.into(),
         act: act.into(),
         subject: pull.to_string(),
         result: result.into(),
         pull: Some(pull.clone()),
         request: Some(cause.to_string()),
-        ..AuditEntry::default()
+        ..AuditEntry::by(who)
     }
 }
 
@@ -142,7 +141,7 @@ async fn tell_cancelled(
     for dropped in cancelled.waiting {
         commit = commit.done(&dropped.cause, format!("cancelled by {}", command.user));
     }
-    let entry = entry(command.asked_by(), "cancel", pull, &item.cause, "cancelled");
+    let entry = entry(&command.asked_by(), "cancel", pull, &item.cause, "cancelled");
     commit.done(&item.cause, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
 }
 

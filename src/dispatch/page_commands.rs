@@ -114,7 +114,7 @@ impl Handle {
         }
         let command = inner.command_of_button(&asked)?;
         let (cause, what) = (identity.clone().into(), command.name.spoken());
-        let asked_for = entry(command.asked_by(), what, &asked.pull, &cause, "asked for on a page");
+        let asked_for = entry(&command.asked_by(), what, &asked.pull, &cause, "asked for on a page");
         let event = RequestEvent { pull: asked.pull.clone(), command: Box::new(command) };
         let task = requests::task(inner, &event);
         let (host_id, received) = (String::new(), Timestamp::now());

@@ -540,6 +540,7 @@ mod tests {
                 id: pull(),
                 state: PullState::Open,
                 head: Some(head.into()),
+                head_start: None,
                 draft: Some(false),
                 fork: Some(false),
                 labels: None,

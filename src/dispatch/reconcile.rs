@@ -133,6 +133,9 @@ impl Round<'_> {
         if !self.may_ask() {
             return Ok(());
         }
+        if let Err(error) = self.host.learn_account().await {
+            tracing::warn!(host = self.host.hostname(), "the server's own account is not known: {error}");
+        }
         self.redeliver().await;
         for repo in in_turns(self.repos().await?, turn.after.as_ref()) {
             if self.inner.actors.draining() || !self.may_ask() {

@@ -156,7 +156,7 @@ async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Co
     }
     let freeze = Freeze {
         repo: pull.repo.clone(),
-        user: command.user.to_string(),
+        user: command.user.described(),
         why: command.why.clone().unwrap_or_default(),
         since: Timestamp::now(),
         pull: Some(pull.clone()),
@@ -164,7 +164,7 @@ async fn set_freeze(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Co
     let entry = AuditEntry {
         why: command.why.clone(),
         subject: pull.repo.to_string(),
-        ..entry(command.asked_by(), command.name.spoken(), pull, &item.cause, "done")
+        ..entry(&command.asked_by(), command.name.spoken(), pull, &item.cause, "done")
     };
     let (answer, id, user) = (answer_later(inner, Some(command)), pull.clone(), command.user.clone());
     let commit = Commit::about(pull).done(&item.cause, command.name.spoken());

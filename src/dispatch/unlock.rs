@@ -39,7 +39,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
-    let mut by = entry(command.asked_by(), "unlock", &pull.id, &item.cause, "unlocked");
+    let mut by = entry(&command.asked_by(), "unlock", &pull.id, &item.cause, "unlocked");
     by.why.clone_from(&command.why);
     if command.accept_drift {
         by.result = "unlocked, accepting drift".into();

@@ -133,7 +133,7 @@ fn unmet(detail: String) -> RequirementCheck {
 fn blocking<'a>(reviews: &'a [Review], author: &Login) -> Vec<&'a str> {
     let counts = |review: &&Review| review.can_write && !review.user.is(author);
     let blocks = |review: &&Review| review.verdict == ReviewVerdict::ChangesRequested;
-    reviews.iter().filter(counts).filter(blocks).map(|review| review.user.as_str()).collect()
+    reviews.iter().filter(counts).filter(blocks).map(|review| review.user.shown()).collect()
 }
 
 /// Conditions under which an approval counts.
@@ -254,7 +254,7 @@ impl Members<'_> {
                 is_any = is_any || self.is_one(wanted, login, owned).await?;
             }
             if is_any {
-                found.push(login.as_str());
+                found.push(login.shown());
             }
         }
         let who = match rules.any_of.is_empty() {

@@ -148,7 +148,6 @@ pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String
     let act = format!("{}{}", work.command.name.spoken(), if work.command.force { " --force" } else { "" });
     AuditEntry {
         at: Timestamp::now(),
-        who: work.command.asked_by().to_owned(),
         act: if pull.is_some() { act } else { format!("drift {act}") },
         subject: format!("{} of {place} at {}", project.label(), &work.pull.head.commit),
         result,
@@ -156,8 +155,8 @@ pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String
         pull: pull.cloned(),
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
-        plan: None,
         request: (work.run.cause != Cause::None).then(|| work.run.cause.to_string()),
+        ..AuditEntry::by(&work.command.asked_by())
     }
 }
 

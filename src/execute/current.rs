@@ -167,6 +167,7 @@ mod tests {
             commit: "a".repeat(40).into(),
             repo_owner: "acme".into(),
             repo_name: "infra".into(),
+            clone_url: None,
         };
         PullRequest {
             id: PullId { repo, number: 1 },

@@ -47,6 +47,7 @@ pub(crate) async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequ
             commit: commit.clone(),
             repo_owner: repo_owner.clone(),
             repo_name: repo_name.clone(),
+            clone_url: None,
         },
         base: Base { branch: branch.clone(), commit },
         fork: false,

@@ -244,7 +244,7 @@ impl<'a> Gatekeeper<'a> {
 
     /// Returns the text of the refusal; `say` is the command for somebody who has the permission.
     fn explain(&self, command: &str, project: Option<&ProjectId>, say: &str, place: &str, who: &[String]) -> String {
-        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        let name = self.described();
         let project = project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
         let some = if name.is_empty() { "Somebody with the right" } else { "One of them" };
         let next = if who.is_empty() { "Ask an operator".into() } else { format!("{some} can comment `{say}`") };

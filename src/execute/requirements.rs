@@ -97,10 +97,10 @@ fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool)
     let own = |review: &&Review| review.user.is(author);
     let counted = || reviews.iter().filter(|review| review.can_write && !own(review));
     let blocking: Vec<&str> =
-        counted().filter(|r| r.verdict == ReviewVerdict::ChangesRequested).map(|r| r.user.as_str()).collect();
+        counted().filter(|r| r.verdict == ReviewVerdict::ChangesRequested).map(|r| r.user.shown()).collect();
     let approving: Vec<&Review> = counted().filter(|r| r.verdict == ReviewVerdict::Approved).collect();
     let current = approving.iter().filter(|review| review.commit.as_ref() == Some(head)).count();
-    let names = |list: &[&Review]| list.iter().map(|r| r.user.as_str()).collect::<Vec<_>>().join(", ");
+    let names = |list: &[&Review]| list.iter().map(|r| r.user.shown()).collect::<Vec<_>>().join(", ");
     if !blocking.is_empty() {
         return Approval { met: false, detail: format!("{} requested changes", blocking.join(", ")), remark: None };
     }

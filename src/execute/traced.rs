@@ -49,7 +49,7 @@ fn of_run(run: &Run) -> Vec<(&'static str, String)> {
         ("tidelock.repository", run.pull.repo.to_string()),
         ("tidelock.pull", number),
         ("tidelock.head", run.head.to_string()),
-        ("tidelock.user", run.user.to_string()),
+        ("tidelock.user", run.user.as_str().to_owned()),
         ("tidelock.trigger", word(run.trigger).to_owned()),
     ]
 }

@@ -28,6 +28,7 @@ pub(crate) fn at_present(hosts: &Hosts, rendering: &RenderOptions, repo: &RepoId
     RenderOptions {
         commit_address: profile.commit_address.clone(),
         comment_limit: profile.comment_limit,
+        html_comments: profile.html_comments,
         pull_mark: profile.pull_mark,
         disable_folding: rendering.disable_folding || !profile.folds,
         ..options

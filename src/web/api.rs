@@ -10,7 +10,7 @@ use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::ProjectLock;
 use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
-use crate::domain::{CommitSha, Login, ProjectId, PullId, RunId};
+use crate::domain::{CommitSha, ProjectId, PullId, RunId};
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
 use crate::vault::jobs::without_keys;
@@ -213,8 +213,7 @@ struct Lock {
     pull_id: String,
     #[serde(rename = "PullURL")]
     pull_url: String,
-    #[schema(value_type = String)]
-    user: Login,
+    user: String,
     workspace: String,
     time: String,
     /// `planned`, `applied`, or where an owner in mode `strict` stands.
@@ -250,7 +249,7 @@ impl From<ProjectLock> for Lock {
             project_repo_path: lock.project.dir,
             pull_id: lock.holder.pull.number.to_string(),
             pull_url: lock.holder.url,
-            user: lock.holder.user,
+            user: lock.holder.user.as_str().to_owned(),
             workspace: lock.project.workspace,
             time: lock.holder.since.to_string(),
             state: if lock.applied { "applied" } else { "planned" },
@@ -295,8 +294,7 @@ pub(super) struct RunAnswer {
     command: CommandName,
     #[schema(value_type = String)]
     trigger: Trigger,
-    #[schema(value_type = String)]
-    user: Login,
+    user: String,
     #[schema(value_type = String)]
     head: CommitSha,
     started: String,
@@ -324,7 +322,7 @@ pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -
         pull: run.pull.number,
         command: run.command,
         trigger: run.trigger,
-        user: run.user,
+        user: run.user.as_str().to_owned(),
         head: run.head,
         started: run.started.to_string(),
         finished: run.finished.map(|at| at.to_string()),

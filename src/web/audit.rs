@@ -27,8 +27,21 @@ const ROWS: usize = 50;
 const MAX_EXPORTED: usize = 5_000;
 
 /// First line of the CSV form; the names of the JSON form.
-const COLUMNS: [&str; 12] =
-    ["at", "who", "act", "subject", "result", "why", "repository", "pull", "project", "commit", "plan", "request"];
+const COLUMNS: [&str; 13] = [
+    "at",
+    "who",
+    "act",
+    "subject",
+    "result",
+    "why",
+    "repository",
+    "pull",
+    "project",
+    "commit",
+    "plan",
+    "request",
+    "name",
+];
 
 /// First characters with which a spreadsheet takes a cell for a formula.
 const FORMULA: [char; 7] = ['=', '+', '-', '@', '\t', '\r', '\n'];
@@ -103,6 +116,8 @@ struct ExportedEntry {
     at: String,
     /// The person or program.
     who: String,
+    /// Name that the host shows for the person, where `who` is an id.
+    name: Option<String>,
     /// What was done.
     act: String,
     /// To what, in words.
@@ -139,7 +154,7 @@ impl AuditRow {
         // What comes from a pull request is shown without signs that turn text around.
         AuditRow {
             when: When::new(entry.at, now),
-            who: shown(&entry.who),
+            who: shown(&entry.person()),
             act: shown(&entry.act),
             subject: shown(&entry.subject),
             result: shown(&entry.result),
@@ -175,10 +190,11 @@ impl AuditPage {
 
 impl From<AuditEntry> for ExportedEntry {
     fn from(entry: AuditEntry) -> ExportedEntry {
-        let AuditEntry { at, who, act, subject, result, why, pull, project, commit, plan, request } = entry;
+        let AuditEntry { at, who, name, act, subject, result, why, pull, project, commit, plan, request } = entry;
         ExportedEntry {
             at: at.to_string(),
             who,
+            name,
             act,
             subject,
             result,
@@ -210,6 +226,7 @@ impl ExportedEntry {
             self.commit,
             self.plan,
             self.request,
+            self.name,
         ];
         cells.map(|text| cell(&text.unwrap_or_default())).join(",")
     }
@@ -325,7 +342,7 @@ mod tests {
         assert_eq!(columns, names);
         assert_eq!(
             ExportedEntry::from(entry).line(),
-            r#""1970-01-01T00:00:00Z","'=cmd","","","","","","","","","ab","""#
+            r#""1970-01-01T00:00:00Z","'=cmd","","","","","","","","","ab","","""#
         );
     }
 }

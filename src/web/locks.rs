@@ -6,8 +6,8 @@ use super::audit::AuditQuery;
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::comment::checked_reason;
 use crate::dispatch::Discard;
+use crate::domain::ProjectId;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{Login, ProjectId};
 use crate::store::Store;
 use axum::Extension;
 use axum::body::to_bytes;
@@ -38,7 +38,7 @@ pub(super) struct LockPage {
     key: String,
     project: ProjectView,
     pull: PullView,
-    user: Login,
+    user: String,
     since: When,
     status: Option<StatusView>,
     head: Option<String>,
@@ -63,7 +63,7 @@ impl LockPage {
             key: lock.id(),
             project: ProjectView::of(&lock.repo, project),
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
-            user: lock.holder.user.clone(),
+            user: lock.holder.user.to_string(),
             since: When::new(lock.holder.since, now),
             head: status.map(|status| status.head.short().to_owned()),
             status: status.map(|status| StatusView::from(status).with_limit(status, plans, now)),

@@ -72,6 +72,7 @@ pub(super) fn pull(number: u64, title: &str) -> PullRequest {
             commit: "3f2c1ab0000000000000000000000000000000aa".into(),
             repo_owner: "acme".into(),
             repo_name: "infra".into(),
+            clone_url: None,
         },
         base: Base { branch: "main".into(), commit: "9d0e77c".into() },
         draft: number.is_multiple_of(2),

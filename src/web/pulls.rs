@@ -13,7 +13,7 @@ use crate::domain::ownership::ProjectOwner;
 use crate::domain::policies::PolicyCheckRecord;
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::waiting::{WaitCause, WaitingPull};
-use crate::domain::{CommitAddress, JobId, Login, PullId, PullRequest, PullState, RepoId};
+use crate::domain::{CommitAddress, JobId, PullId, PullRequest, PullState, RepoId};
 use crate::store::{ListedRun, RunCursor, View};
 use axum::Extension;
 use axum::extract::{Path, Query, State};
@@ -143,7 +143,7 @@ fn waits_of(view: &View<'_>, id: &PullId, limit: usize) -> anyhow::Result<(Vec<W
 pub(super) struct LastJob {
     id: JobId,
     mark: StatusMark,
-    user: Login,
+    user: String,
     started: When,
 }
 
@@ -204,7 +204,7 @@ struct PullPage {
 /// Facts of a pull request as last recorded.
 #[derive(Serialize)]
 struct PullFactsView {
-    author: Login,
+    author: String,
     draft: bool,
     branch: String,
     base: String,
@@ -217,7 +217,7 @@ impl LastJob {
         LastJob {
             id: job.id.clone(),
             mark: StatusMark::from(job.state),
-            user: job.user.clone(),
+            user: job.user.to_string(),
             started: When::new(job.started, now),
         }
     }
@@ -310,7 +310,7 @@ impl PullPage {
             pull: PullView::find(id, pull.as_ref()),
             state,
             known: pull.as_ref().map(|pull| PullFactsView {
-                author: pull.author.clone(),
+                author: pull.author.to_string(),
                 draft: pull.draft,
                 branch: shown(&pull.head.branch),
                 base: shown(&pull.base.branch),

@@ -17,7 +17,7 @@ use super::{Route, Site, TokenScope, Who, pulls, route};
 use crate::domain::command::Trigger;
 use crate::domain::job_times::JobTimes;
 use crate::domain::state::Job;
-use crate::domain::{CommitAddress, JobId, Login, RepoId, RunId};
+use crate::domain::{CommitAddress, JobId, RepoId, RunId};
 use crate::store::{ListedRun, RunCursor, RunResult, RunsFound, View};
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -109,7 +109,7 @@ pub(super) struct RunRow {
     typed: String,
     cause: &'static str,
     pull: PullView,
-    user: Login,
+    user: String,
     mark: StatusMark,
     /// Names of the first projects.
     projects: Vec<String>,
@@ -206,7 +206,7 @@ impl RunRow {
             typed: shown(typed),
             cause: cause_words(run.trigger),
             pull: PullView::find(&run.pull, listed.pull.as_ref()),
-            user: run.user.clone(),
+            user: run.user.to_string(),
             mark: StatusMark::from(listed.result),
             projects,
             more,

@@ -145,6 +145,7 @@ macro_rules! on_other_hosts {
 on_other_hosts! {
     gitlab: Gitlab;
     gitea: Gitea;
+    bitbucket_cloud: BitbucketCloud;
 }
 
 /// Jobs run at an executor, and go on when the server ends. In most trials some are killed. The engine is `process`, or what

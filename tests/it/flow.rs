@@ -6,6 +6,7 @@ mod stories;
 mod strict;
 
 use crate::azure_devops::AzureDevOpsFake;
+use crate::bitbucket_cloud::BitbucketCloudFake;
 use crate::gitea::{GiteaFake, RealGitea};
 use crate::gitlab::GitlabFake;
 use crate::second_host::Second;
@@ -267,6 +268,11 @@ macro_rules! on_every_host {
             }
 
             #[test]
+            fn on_bitbucket_cloud() {
+                play(BitbucketCloudFake::start(), $setup, stories::$story);
+            }
+
+            #[test]
             #[ignore = "needs a real Gitea: scripts/with-gitea"]
             fn on_a_real_gitea() {
                 play(RealGitea::start(), $setup, stories::$story);
@@ -311,6 +317,11 @@ macro_rules! in_mode_strict {
             #[test]
             fn on_gitea() {
                 play(GiteaFake::start(), $setup, strict::$story);
+            }
+
+            #[test]
+            fn on_bitbucket_cloud() {
+                play(BitbucketCloudFake::start(), $setup, strict::$story);
             }
 
             #[test]

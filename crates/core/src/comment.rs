@@ -124,7 +124,9 @@ pub fn parse(text: &str, user: &Login, names: &ParserSettings) -> Parsed {
 }
 
 fn is_ours(word: &str, names: &ParserSettings) -> bool {
-    let is_mention = |login: &str| !login.is_empty() && login == names.bot_login.as_str().to_lowercase();
+    let bot = names.bot_login.as_str().to_lowercase();
+    // Hosts without login names write a mention as `@{id}`.
+    let is_mention = |name: &str| !bot.is_empty() && (name == bot || name == format!("{{{bot}}}"));
     word == "run" || names.executables.iter().any(|name| name == word) || word.strip_prefix('@').is_some_and(is_mention)
 }
 

@@ -7,6 +7,7 @@ pub mod markdown;
 pub mod marker;
 mod message;
 mod own;
+mod plain;
 mod room;
 mod split;
 pub mod statuses;
@@ -45,6 +46,8 @@ pub struct RenderOptions {
     pub commit_address: Option<CommitAddress>,
     /// The host's comment limit, in characters.
     pub comment_limit: usize,
+    /// True if the host's Markdown hides HTML comments and renders tags. Otherwise it shows both as text.
+    pub html_comments: bool,
     /// Mark in front of a pull request's number: `#` or `!`.
     pub pull_mark: char,
     /// `--comment-style`.
@@ -197,11 +200,12 @@ pub fn shortened(comment: &str, limit: usize) -> String {
 /// Renders the text without markers, as much of it as there is room for.
 fn body(reply: &Reply, options: &RenderOptions, room: CommentRoom) -> String {
     let (template, context) = context_of(reply, options, room);
-    let text = markdown::tidy(&options.templates.render(template, context));
-    match reply.command.as_ref().and_then(|command| command.person.as_ref()) {
+    let text = options.templates.render(template, context);
+    let text = match reply.command.as_ref().and_then(|command| command.person.as_ref()) {
         Some(person) => format!("Requested by {} on Tidelock's page.\n\n{text}", markdown::code(&person.name)),
         None => text,
-    }
+    };
+    if options.html_comments { markdown::tidy(&text) } else { markdown::tidy(&plain::without_html(&text)) }
 }
 
 /// Returns the template of a reply, and its context.

@@ -34,6 +34,11 @@ pub trait Host: Send + Sync {
     /// Login of the server's account, whose own comments are never commands.
     fn bot_login(&self) -> &Login;
 
+    /// Asks for the server's account, where that is known by the token only. It is asked once; each later call does nothing.
+    async fn learn_account(&self) -> Result<(), HostError> {
+        Ok(())
+    }
+
     /// Limits and features of the host. They stay the same while the server runs.
     fn profile(&self) -> &Profile;
 

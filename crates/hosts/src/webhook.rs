@@ -1,5 +1,6 @@
 //! Webhook deliveries: headers and bytes become a [`Verified`] event, or a [`Rejection`]. Only this module creates `Verified`.
 
+pub(crate) mod hmac_sha256;
 mod intake;
 pub(crate) mod merge_queue;
 mod seal;

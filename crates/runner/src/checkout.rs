@@ -125,6 +125,16 @@ pub enum CheckoutError {
     /// The repository does not have the commit (any more).
     #[error("commit {0} is not in the repository")]
     MissingCommit(String),
+    /// The repository of the head, another one than the base repository, cannot be fetched.
+    #[error(
+        "the repository of the head branch, {url}, cannot be fetched (the server's account has to be able to read it):\n{words}"
+    )]
+    HeadRepository {
+        /// Its URL.
+        url: String,
+        /// git's message.
+        words: String,
+    },
     /// git failed.
     #[error("{0}")]
     Git(String),

@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, params, params_from_iter};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use tidelock_core::domain::state::AuditEntry;
-use tidelock_core::domain::{CommitSha, RepoId};
+use tidelock_core::domain::{CommitSha, Login, RepoId};
 
 /// The target of these log lines; `app` logs them at any log level.
 pub const TARGET: &str = "tidelock::audit";
@@ -23,8 +23,13 @@ const MAX_LATEST: usize = 1_000;
 /// Maximum number of people, of the audit log and of runs each, among whom a search looks.
 const MAX_PEOPLE: usize = 2_000;
 
-/// Longest suggested word, and longest name of a person, in characters.
+/// Longest suggested word, in characters.
 const MAX_WORD: usize = 40;
+
+/// Longest login of a person, in characters: some hosts know people by ids of 43.
+const MAX_PERSON: usize = 64;
+/// Longest record of a login, with the name that people see.
+const MAX_RECORD: usize = 160;
 
 /// The filters with an index: its name, and its expression as in the format of the state.
 const WHO: (&str, &str) = ("audit_who", "lower(json_extract(record, '$.who'))");
@@ -45,6 +50,15 @@ const REPO: (&str, &str) = (
 const REQUEST: &str = "json_extract(record, '$.request')";
 const RESULT: &str = "substr(json_extract(record, '$.result'), 1,
     instr(replace(replace(json_extract(record, '$.result'), ';', ':'), ',', ':') || ':', ':') - 1)";
+
+/// Bounds of the values of an index that are listed.
+#[derive(Clone, Copy)]
+struct ValueLimits {
+    /// Maximum number of values.
+    count: usize,
+    /// Maximum length of each, in characters; longer ones are left out.
+    length: usize,
+}
 
 /// Conditions that a listed entry must all meet.
 #[derive(Debug, Clone, Default)]
@@ -161,12 +175,13 @@ impl AuditFilter {
 
 /// Writes one log line, marked by its field `audit`.
 pub fn log(entry: &AuditEntry) {
-    let AuditEntry { who, act, subject, result, why, project, commit, plan, request, .. } = entry;
+    let AuditEntry { who, name, act, subject, result, why, project, commit, plan, request, .. } = entry;
     let (repository, pull) = entry.pull.as_ref().map(|id| (id.repo.to_string(), id.number)).unzip();
     tracing::info!(
         target: TARGET,
         audit = true,
         who,
+        name,
         act,
         subject,
         result,
@@ -264,25 +279,33 @@ impl View<'_> {
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
         let results = statement.query_map([], |row| row.get(0))?;
-        Ok((self.values_of("audit", ACT, MAX_SUGGESTED)?, results.collect::<rusqlite::Result<_>>()?))
+        Ok((
+            self.values_of("audit", ACT, ValueLimits { count: MAX_SUGGESTED, length: MAX_WORD })?,
+            results.collect::<rusqlite::Result<_>>()?,
+        ))
     }
 
     /// Returns the people who have asked for runs or are in the audit log, in small letters, up to a bounded number.
     pub fn people(&self) -> Result<BTreeSet<String>> {
-        let mut people: BTreeSet<String> = self.values_of("audit", WHO, MAX_PEOPLE)?.into_iter().collect();
+        let mut people: BTreeSet<String> =
+            self.values_of("audit", WHO, ValueLimits { count: MAX_PEOPLE, length: MAX_PERSON })?.into_iter().collect();
         let of_runs = ("runs_people", "lower(json_extract(record, '$.user'))");
-        people.extend(self.values_of("runs", of_runs, MAX_PEOPLE)?);
+        let of_runs = self.values_of("runs", of_runs, ValueLimits { count: MAX_PEOPLE, length: MAX_RECORD })?;
+        // A login may carry the name that people see.
+        let ids = of_runs.into_iter().map(|user| Login::from_record(user).as_str().to_owned());
+        people.extend(ids.filter(|id| id.chars().count() <= MAX_PERSON));
         Ok(people)
     }
 
     /// Returns the first values of an index; each is found by one seek.
-    fn values_of(&self, table: &str, (index, of): (&str, &str), limit: usize) -> Result<Vec<String>> {
+    fn values_of(&self, table: &str, (index, of): (&str, &str), limits: ValueLimits) -> Result<Vec<String>> {
+        let ValueLimits { count, length } = limits;
         let next =
             |than: &str| format!("SELECT {of} FROM {table} INDEXED BY {index} WHERE {of} {than} ORDER BY {of} LIMIT 1");
         let sql = format!(
             "WITH RECURSIVE known (value) AS (
-               SELECT ({}) UNION ALL SELECT ({}) FROM known WHERE value IS NOT NULL LIMIT {limit})
-             SELECT value FROM known WHERE length(value) BETWEEN 1 AND {MAX_WORD}",
+               SELECT ({}) UNION ALL SELECT ({}) FROM known WHERE value IS NOT NULL LIMIT {count})
+             SELECT value FROM known WHERE length(value) BETWEEN 1 AND {length}",
             next("> ''"),
             next("> known.value"),
         );

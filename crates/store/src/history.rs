@@ -12,6 +12,11 @@ use tidelock_core::domain::{ProjectId, PullId, PullRequest, RepoId, RunId};
 const RESULT: &str = "CASE WHEN finished IS NULL THEN 'running'
     ELSE coalesce(json_extract(record, '$.end'), iif(json_extract(record, '$.answered'), 'ended', 'stopped')) END";
 
+/// Runs of a person, whose login may be followed by the name that people see. The values are the login in small letters, and what names follow
+/// and precede. The expression is in the index `runs_history`.
+const OF_PERSON: &str = "(lower(json_extract(record, '$.user')) = ?
+    OR (lower(json_extract(record, '$.user')) > ? AND lower(json_extract(record, '$.user')) < ?))";
+
 /// Runs with a job of a project, or that have refused it: by directory, name, directory and workspace, or all three.
 const WITH_PROJECT: &str = "seq IN (SELECT runs.seq FROM jobs INDEXED BY jobs_projects JOIN runs ON runs.id = jobs.run
      WHERE {pull} AND (json_extract(jobs.record, '$.project.dir') = ?
@@ -147,8 +152,12 @@ impl RunFilter {
             values.extend(self.repos.iter().flat_map(|repo| [text(format!("{repo}#")), text(format!("{repo}$"))]));
         }
         if let Some(person) = &self.person {
-            parts.push("lower(json_extract(record, '$.user')) = ?".to_owned());
-            values.push(text(person.to_ascii_lowercase()));
+            let login = person.to_ascii_lowercase();
+            // Shown names begin with this character, and no login has it.
+            let shown = ['\u{1f}', '\u{20}'].map(|end| text(format!("{login}{end}")));
+            parts.push(OF_PERSON.to_owned());
+            values.push(text(login));
+            values.extend(shown);
         }
         if let Some(command) = self.command {
             parts.push("json_extract(record, '$.command') = ?".to_owned());

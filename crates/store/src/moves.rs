@@ -215,12 +215,7 @@ fn entry(act: &str, repo: &RepoId, result: String) -> AuditEntry {
         act: act.to_owned(),
         subject: repo.to_string(),
         result,
-        why: None,
-        pull: None,
-        project: None,
-        commit: None,
-        plan: None,
-        request: None,
+        ..AuditEntry::default()
     }
 }
 

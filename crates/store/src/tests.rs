@@ -63,6 +63,7 @@ fn pull_request(number: u64) -> PullRequest {
             commit: "a".repeat(40).into(),
             repo_owner: "acme".into(),
             repo_name: "infra".into(),
+            clone_url: None,
         },
         base: Base { branch: "main".into(), commit: "b".repeat(40).into() },
         draft: false,

@@ -20,5 +20,5 @@ pub(in crate::dispatch) fn comes_late(delivery: &Delivery, mark: Option<&Waterma
         return false;
     };
     let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.as_str().starts_with(MISSED);
-    of_push && event.pull.has_head(head) && (event.version == *version || event.version.is_before(version))
+    of_push && event.pull.may_have_head(head) && (event.version == *version || event.version.is_before(version))
 }

@@ -52,7 +52,7 @@ pub(in super::super) async fn unlock_others(
         command: command.clone(),
         by: AuditEntry {
             why: command.why.clone(),
-            ..entry(command.user.as_str(), "unlock of others", pull, &item.cause, result)
+            ..entry(&command.user, "unlock of others", pull, &item.cause, result)
         },
     };
     let (to_asker, to_other) =

@@ -3,8 +3,8 @@
 use super::super::context::Context;
 use super::{Gatekeeper, typed};
 use crate::config::permissions::{Act, EscapeHatch, Permitted};
-use crate::domain::RepoId;
 use crate::domain::command::{Command, CommandName};
+use crate::domain::{Login, RepoId};
 use crate::vcs::HostError;
 
 /// Person who wants to do something.
@@ -33,6 +33,13 @@ impl<'a> Asker<'a> {
 }
 
 impl Gatekeeper<'_> {
+    /// Returns the person for people: with the shown name, if the host tells one besides the login.
+    pub(super) fn described(&self) -> String {
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        let asked = self.about.map(|(_, command)| &command.user).filter(|user| user.as_str() == name);
+        asked.map_or_else(|| name.to_owned(), Login::described)
+    }
+
     /// Returns the reason for which a person may not use a command on a page; `None` if allowed, or if it was not given on a page. The host
     /// lets nobody comment who has no access to the repository; a page of the server does.
     pub(crate) async fn page_refusal(&mut self, command: &Command, act: Act<'_>) -> Result<Option<String>, HostError> {

@@ -147,7 +147,8 @@ impl OwnerCheck<'_> {
                 "" => "it has no owners".to_owned(),
                 owners => format!("its owners are {owners}"),
             };
-            return Ok(SetDecision::refused(format!("{user} is not a policy owner of `{}`: {owners}", set.name)));
+            let who = user.described();
+            return Ok(SetDecision::refused(format!("{who} is not a policy owner of `{}`: {owners}", set.name)));
         }
         if clears {
             set.approvals.clear();

@@ -236,6 +236,7 @@ fn pull(commit: &CommitSha, source: &Path) -> PullRequest {
             commit: commit.clone(),
             repo_owner: "acme".into(),
             repo_name: "infra".into(),
+            clone_url: None,
         },
         base: Base { branch: "main".into(), commit: commit.clone() },
         draft: false,

@@ -181,6 +181,7 @@ fn rendering() -> RenderOptions {
         url: "https://tidelock.example.com".to_owned(),
         commit_address: None,
         comment_limit: 65_536,
+        html_comments: true,
         pull_mark: '#',
         style: crate::domain::reply::CommentStyle::Short,
         max_comments: 0,

@@ -88,7 +88,7 @@ impl AuditQuery {
         if run.cause != Cause::None {
             return AuditQuery { request: run.cause.to_string(), ..of_pull };
         }
-        AuditQuery { from, person: run.user.to_string(), ..of_pull }
+        AuditQuery { from, person: run.user.as_str().to_owned(), ..of_pull }
     }
 
     /// Returns the query for the entries of a project.

@@ -4,7 +4,7 @@ use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
-use crate::domain::{JobId, Login, ProjectId, PullId, PullRequest, RunId};
+use crate::domain::{JobId, ProjectId, PullId, PullRequest, RunId};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
 use crate::web::pages::{
@@ -25,7 +25,7 @@ pub(in crate::web) struct JobRow {
     kind: String,
     project: Option<ProjectView>,
     pull: PullView,
-    user: Login,
+    user: String,
     mark: StatusMark,
     /// Name of the executor that it runs at; absent for jobs in the server.
     executor: Option<String>,
@@ -41,7 +41,7 @@ pub(in crate::web) struct LockRow {
     pub(super) address: String,
     pub(super) project: ProjectView,
     pub(super) pull: PullView,
-    user: Login,
+    user: String,
     pub(super) since: When,
     mark: Option<StatusMark>,
     totals: Vec<Total>,
@@ -57,7 +57,7 @@ pub(in crate::web) struct LockRow {
 pub(in crate::web) struct OwnerRow {
     pub(super) project: ProjectView,
     pub(super) pull: PullView,
-    user: Login,
+    user: String,
     pub(super) since: When,
     pub(super) mark: StatusMark,
     /// Reason for which a person took it.
@@ -104,7 +104,7 @@ impl OwnerRow {
         OwnerRow {
             project: ProjectView::of(&owner.repo, &owner.project),
             pull: PullView::new(&holder.pull, &holder.title, &holder.url),
-            user: holder.user.clone(),
+            user: holder.user.to_string(),
             since: When::new(holder.since, known.now),
             mark: StatusMark::new(owner.state.title().to_owned(), tone),
             reason: owner.reason.clone(),
@@ -118,7 +118,7 @@ impl OwnerRow {
 #[derive(Serialize)]
 pub(in crate::web) struct PullRow {
     pull: PullView,
-    author: Login,
+    author: String,
     draft: bool,
     branch: String,
     /// Reason for which its plan failed as a whole.
@@ -170,7 +170,7 @@ impl JobRow {
             kind: kind_words(&job.kind),
             project: job.project.as_ref().map(|project| ProjectView::of(&job.pull.repo, project)),
             pull: PullView::find(&job.pull, pull),
-            user: job.user.clone(),
+            user: job.user.to_string(),
             mark: StatusMark::from(job.state),
             executor: job.remote.as_ref().map(|remote| remote.executor.clone()),
             summary: job.summary.clone(),
@@ -189,7 +189,7 @@ impl LockRow {
             key,
             project: ProjectView::of(&lock.repo, &lock.project),
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
-            user: lock.holder.user.clone(),
+            user: lock.holder.user.to_string(),
             since: When::new(lock.holder.since, known.now),
             mark: status.as_ref().map(|status| status.mark.clone()),
             totals: status.as_ref().map(|status| status.totals.clone()).unwrap_or_default(),
@@ -219,7 +219,7 @@ impl PullRow {
         first.sort_by_key(|status| !status.has_failed());
         PullRow {
             pull: PullView::new(&pull.id, &pull.title, &pull.url),
-            author: pull.author.clone(),
+            author: pull.author.to_string(),
             draft: pull.draft,
             branch: pull.head.branch.clone(),
             fault: fault.as_deref().map(shown),

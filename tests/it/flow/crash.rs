@@ -3,6 +3,7 @@
 
 use super::{FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureDevOpsFake;
+use crate::bitbucket_cloud::BitbucketCloudFake;
 use crate::gitea::{GiteaFake, RealGitea};
 use crate::gitlab::GitlabFake;
 use crate::resumed::{BUCKET, commits, cut_at, give_up_lease};
@@ -123,6 +124,12 @@ fn after_each_commit_on_gitlab() {
 #[test]
 fn before_each_commit_on_gitea() {
     at_each_commit(GiteaFake::start_unsteady, Effect::Hang);
+}
+
+// Merges are known by what was merged, as the host takes no expected head.
+#[test]
+fn before_each_commit_on_bitbucket_cloud() {
+    at_each_commit(BitbucketCloudFake::start_unsteady, Effect::Hang);
 }
 
 #[test]

@@ -15,7 +15,8 @@ impl Said {
     /// Parses a comment, which ends with a hidden line.
     pub(crate) fn new(body: &str) -> Said {
         let (text, last) = body.trim_end().rsplit_once('\n').unwrap_or_else(|| panic!("one line only: {body}"));
-        let json = last.strip_prefix("<!-- tidelock:").and_then(|rest| rest.strip_suffix(" -->"));
+        let forms = [("<!-- tidelock:", " -->"), ("[//]: # (tidelock:", ")")];
+        let json = forms.iter().find_map(|(start, end)| last.strip_prefix(start)?.strip_suffix(end));
         let marker = serde_json::from_str(json.unwrap_or_else(|| panic!("no hidden last line: {body}"))).unwrap();
         Said { text: text.trim_end().to_owned(), marker }
     }

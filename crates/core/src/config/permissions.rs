@@ -172,7 +172,14 @@ pub fn too_many(rules: usize) -> Option<String> {
 }
 
 fn parse(text: &str, grantee: fn(String) -> Grantee) -> Result<Rule, String> {
-    let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+    let mut parts: Vec<&str> = text.split(':').map(str::trim).collect();
+    let whole_id = match parts.as_slice() {
+        [first, second, ..] if !first.is_empty() && is_uuid(second) => Some(format!("{first}:{second}")),
+        _ => None,
+    };
+    if let Some(id) = &whole_id {
+        parts.splice(..2, [id.as_str()]);
+    }
     if parts.len() > 4 || parts.iter().any(|part| part.is_empty()) {
         return Err(
             "a rule is `WHO`, `WHO:COMMAND`, `WHO:COMMAND:DIRECTORY` or `WHO:COMMAND:DIRECTORY:WORKSPACE`".to_owned()
@@ -202,6 +209,13 @@ fn parse(text: &str, grantee: fn(String) -> Grantee) -> Result<Rule, String> {
     });
     let glob = |at: usize| given(at).map(Glob::new).transpose();
     Ok(Rule { who, right: right.transpose()?.unwrap_or(Right::Any), dir: glob(2)?, workspace: glob(3)? })
+}
+
+/// Returns true for a UUID without braces, which is the second half of an account ID such as `712020:UUID` (Atlassian's). No command has
+/// such a name.
+fn is_uuid(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([8, 4, 4, 4, 12]) && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 impl Rule {

@@ -116,6 +116,7 @@ mod tests {
                 commit: "aaaa".into(),
                 repo_owner: "acme".into(),
                 repo_name: "infra".into(),
+                clone_url: None,
             },
             base: Base { branch: "main".into(), commit: "bbbb".into() },
             draft: false,

@@ -213,9 +213,9 @@ impl Command {
         }
     }
 
-    /// Returns the name of the person for the audit log: the one on the pages if a button caused the command.
-    pub fn asked_by(&self) -> &str {
-        self.person.as_ref().map_or(self.user.as_str(), |person| &person.name)
+    /// Returns the person for the audit log: by the name on the pages if a button caused the command.
+    pub fn asked_by(&self) -> Login {
+        self.person.as_ref().map_or_else(|| self.user.clone(), |person| Login::new(&person.name))
     }
 
     /// Returns true if only access to the repository, or a rule, gives a right to this command: the person used a page of the server, where
@@ -248,7 +248,7 @@ mod tests {
             // Its delivery was dropped, and with it the person.
             (command(Trigger::Page, None), "ada", false),
         ] {
-            assert_eq!((command.asked_by(), command.is_of_host()), (name, is_of_host), "{command:?}");
+            assert_eq!((command.asked_by().as_str(), command.is_of_host()), (name, is_of_host), "{command:?}");
         }
     }
 

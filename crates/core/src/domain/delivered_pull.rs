@@ -22,6 +22,9 @@ pub struct PartialPull {
     pub state: PullState,
     /// Commit of the head; absent if it is not told in full.
     pub head: Option<CommitSha>,
+    /// First digits of the head's commit, where the host cuts it; absent if they are not told. They only show that a head is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_start: Option<String>,
     /// True if it is not ready for review; absent if that is not told.
     pub draft: Option<bool>,
     /// True if the head is in another repository than the base; absent if that is not told.
@@ -60,8 +63,17 @@ impl DeliveredPull {
         }
     }
 
-    /// Returns true if this commit is told to be the head.
-    pub fn has_head(&self, commit: &CommitSha) -> bool {
+    /// Returns true if the head is told, perhaps cut, and this commit may be it.
+    pub fn may_have_head(&self, commit: &CommitSha) -> bool {
+        let start = match self {
+            DeliveredPull::Whole(_) => None,
+            DeliveredPull::Part(part) => part.head_start.as_deref().filter(|start| !start.is_empty()),
+        };
+        self.has_head(commit) || self.head().is_none() && start.is_some_and(|start| commit.as_str().starts_with(start))
+    }
+
+    /// Returns true if this commit is told to be the head, with all digits.
+    fn has_head(&self, commit: &CommitSha) -> bool {
         self.head() == Some(commit)
     }
 
@@ -128,13 +140,21 @@ mod tests {
             id: whole.id().clone(),
             state: PullState::Merged { commit: None },
             head: None,
+            head_start: None,
             draft: None,
             fork: None,
             labels: None,
         };
+        let cut = PartialPull { head_start: Some("da1560886d4f".into()), ..part.clone() };
         let part = DeliveredPull::Part(part);
         assert!(!part.is_open() && !part.is_draft() && !part.is_ready() && !part.is_fork() && part.labels().is_empty());
-        for pull in [whole, part] {
+        assert!(
+            !part.may_have_head(&"c".into()) && whole.may_have_head(&"c".into()) && !whole.may_have_head(&"d".into())
+        );
+        let cut = DeliveredPull::Part(cut);
+        assert!(cut.may_have_head(&"da1560886d4f094c".into()) && !cut.may_have_head(&"da1560886d4e094c".into()));
+        assert!(!cut.has_head(&"da1560886d4f".into()) && cut.head().is_none());
+        for pull in [whole, part, cut] {
             let written = serde_json::to_string(&pull).unwrap();
             assert_eq!(serde_json::from_str::<DeliveredPull>(&written).unwrap(), pull);
         }

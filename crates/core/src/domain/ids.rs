@@ -142,33 +142,6 @@ impl CommitSha {
     }
 }
 
-id! {
-    /// Name of a person's or program's account on a host. Hosts ignore case in it: compare with [`Login::is`].
-    Login
-}
-
-impl Login {
-    /// Creates it from a host's answer, or a setting.
-    pub fn new(text: impl Into<String>) -> Login {
-        Login(text.into())
-    }
-
-    /// Returns the login of an account that is deleted, or that the host does not report. It is empty text in records.
-    pub fn unknown() -> Login {
-        Login(String::new())
-    }
-
-    /// Returns true if the account is unknown.
-    pub fn is_unknown(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns true if both are the same account. An unknown one equals none.
-    pub fn is(&self, other: &Login) -> bool {
-        !self.is_unknown() && self.0.eq_ignore_ascii_case(&other.0)
-    }
-}
-
 fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }

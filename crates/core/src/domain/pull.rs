@@ -60,6 +60,10 @@ pub struct Head {
     pub repo_owner: String,
     /// Name of the head repository.
     pub repo_name: String,
+    /// URL from which git fetches the head repository, without credentials. Absent if the base repository has the commit too, as hosts with
+    /// refs of pull requests do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_url: Option<String>,
 }
 
 /// Base of a pull request.

@@ -128,7 +128,8 @@ fn literal(out: &mut String, text: &str, place: ProsePlace) {
         } else {
             out.push(c);
         }
-        if c == '@' && !before.is_alphanumeric() && after.is_alphanumeric() {
+        // `@{id}` is a mention on hosts without login names.
+        if c == '@' && (after == '{' || !before.is_alphanumeric() && after.is_alphanumeric()) {
             out.push('\u{200b}');
         }
     }
@@ -274,6 +275,7 @@ mod tests {
             ("one ` tick", "one &#96; tick"),
             ("<!-- tidelock:{} -->", "&#60;!-- tidelock:{} --&#62;"),
             ("@team and a@b", "@\u{200b}team and a@b"),
+            ("@{712020:a} x@{b}", "@\u{200b}{712020:a} x@\u{200b}{b}"),
             ("*bold* __x__", "&#42;bold&#42; &#95;&#95;x&#95;&#95;"),
             ("![x](http://t)", "&#33;[x&#93;(http://t)"),
             ("# no heading", "&#35; no heading"),

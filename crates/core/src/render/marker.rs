@@ -15,8 +15,41 @@ use std::fmt::{self, Write as _};
 /// Longest marker line, in bytes.
 pub(super) const MAX_MARKER: usize = 4096;
 
-const PREFIX: &str = "<!-- tidelock:";
-const SUFFIX: &str = " -->";
+/// Form of the marker line: text of Markdown that the host does not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MarkerForm {
+    /// An HTML comment.
+    Html,
+    /// A definition of a link that nothing refers to, for hosts that show HTML comments. The JSON is its title in parentheses.
+    Reference,
+}
+
+impl MarkerForm {
+    const ALL: [MarkerForm; 2] = [MarkerForm::Html, MarkerForm::Reference];
+
+    fn of(options: &RenderOptions) -> MarkerForm {
+        if options.html_comments { MarkerForm::Html } else { MarkerForm::Reference }
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            MarkerForm::Html => "<!-- tidelock:",
+            MarkerForm::Reference => "[//]: # (tidelock:",
+        }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            MarkerForm::Html => " -->",
+            MarkerForm::Reference => ")",
+        }
+    }
+
+    /// Returns the JSON of a line in this form.
+    fn json_of(self, line: &str) -> Option<&str> {
+        line.strip_prefix(self.prefix())?.strip_suffix(self.suffix())
+    }
+}
 
 /// Returns the marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated` is set.
 pub(super) fn line(reply: &Reply, options: &RenderOptions, part: usize, parts: usize, limit: usize) -> String {
@@ -68,7 +101,7 @@ pub(super) fn line(reply: &Reply, options: &RenderOptions, part: usize, parts: u
             }
         }
     };
-    with_rows(&mut marker, key, rows, limit.min(MAX_MARKER))
+    with_rows(&mut marker, MarkerForm::of(options), key, rows, limit.min(MAX_MARKER))
 }
 
 /// Returns the marker of the issue about a project on a branch.
@@ -76,7 +109,7 @@ pub(super) fn of_drift_issue(subject: &str) -> String {
     let mut marker = JsonObject::default();
     marker.put("v", json!(1));
     marker.put("drift_issue", json!(subject));
-    comment(&marker)
+    comment(&marker, MarkerForm::Html)
 }
 
 /// Returns the marker of the comment with which the server closes an issue. It is the first and only part of its reply.
@@ -86,7 +119,7 @@ pub(super) fn of_closing(issue: &RunId) -> String {
         marker.put(key, value);
     }
     marker.put("message", json!("drift_issue_closed"));
-    comment(&marker)
+    comment(&marker, MarkerForm::Html)
 }
 
 /// Returns all results of a reply as JSON objects, in the marker's format.
@@ -100,16 +133,17 @@ pub fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
 }
 
 /// Adds as many rows as fit, and returns the marker line.
-fn with_rows(marker: &mut JsonObject, key: &'static str, rows: Vec<String>, limit: usize) -> String {
+fn with_rows(marker: &mut JsonObject, form: MarkerForm, key: &'static str, rows: Vec<String>, limit: usize) -> String {
     if rows.is_empty() {
-        return comment(marker);
+        return comment(marker, form);
     }
-    let mut room = limit.saturating_sub(comment(marker).len() + format!(r#","{key}":[],"truncated":true"#).len());
+    let rows: Vec<String> = rows.iter().map(|row| form.escaped(row)).collect();
+    let mut room = limit.saturating_sub(comment(marker, form).len() + format!(r#","{key}":[],"truncated":true"#).len());
     let all = rows.len();
     let fitting: Vec<String> = rows
         .into_iter()
         .take_while(|row| {
-            let size = escaped(row).len() + 1;
+            let size = row.len() + 1;
             let fits = size <= room;
             room = room.saturating_sub(size);
             fits
@@ -119,11 +153,11 @@ fn with_rows(marker: &mut JsonObject, key: &'static str, rows: Vec<String>, limi
         marker.put("truncated", json!(true));
     }
     marker.put(key, format!("[{}]", fitting.join(",")));
-    comment(marker)
+    comment(marker, form)
 }
 
-fn comment(marker: &JsonObject) -> String {
-    format!("{PREFIX}{marker}{SUFFIX}")
+fn comment(marker: &JsonObject, form: MarkerForm) -> String {
+    format!("{}{}{}", form.prefix(), form.escaped(&marker.to_string()), form.suffix())
 }
 
 /// A JSON object that keeps the order of its keys.
@@ -132,7 +166,7 @@ struct JsonObject(Vec<(&'static str, String)>);
 
 impl JsonObject {
     fn put(&mut self, key: &'static str, value: impl fmt::Display) {
-        self.0.push((key, escaped(&value.to_string())));
+        self.0.push((key, value.to_string()));
     }
 }
 
@@ -146,20 +180,21 @@ impl fmt::Display for JsonObject {
     }
 }
 
-/// Escapes `--`, which would end the HTML comment, and characters that hide or reorder text. Our JSON has neither
-/// outside of strings.
-fn escaped(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        if c == '-' && out.ends_with('-') {
-            out.push_str("\\u002d");
-        } else if turns_direction(c) || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
-            let _ = write!(out, "\\u{:04x}", u32::from(c));
-        } else {
-            out.push(c);
+impl MarkerForm {
+    /// Escapes what would end the line's hidden text, and characters that hide or reorder text. Our JSON has none of them outside of
+    /// strings. Escaping twice changes nothing more.
+    fn escaped(self, json: &str) -> String {
+        let mut out = String::with_capacity(json.len());
+        for c in json.chars() {
+            let ends = c == '-' && out.ends_with('-') || self == MarkerForm::Reference && matches!(c, '(' | ')');
+            if ends || turns_direction(c) || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            } else {
+                out.push(c);
+            }
         }
+        out
     }
-    out
 }
 
 /// Returns the pull request that has to give way and the command to use there; without a pull request, the command to use here.
@@ -303,7 +338,7 @@ pub fn is_of_drift(body: &str, subject: &str) -> bool {
 /// Returns the unparsed marker line of a comment, if its last line is one.
 pub(super) fn last_line(body: &str) -> Option<&str> {
     let line = body.trim_end().lines().next_back()?.trim();
-    (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)
+    MarkerForm::ALL.iter().any(|form| form.json_of(line).is_some()).then_some(line)
 }
 
 /// Returns the time at which the text with this marker was made; none from a version that wrote none.
@@ -311,9 +346,10 @@ pub fn made_at(marker: &Value) -> Option<Timestamp> {
     marker["at"].as_str()?.parse().ok()
 }
 
-/// Returns the JSON of the marker in a comment's last line.
+/// Returns the JSON of the marker in a comment's last line, in either form.
 pub fn parse(body: &str) -> Option<Value> {
-    let json = last_line(body)?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let line = last_line(body)?;
+    let json = MarkerForm::ALL.iter().find_map(|form| form.json_of(line))?;
     serde_json::from_str(json).ok().filter(Value::is_object)
 }
 
@@ -329,12 +365,18 @@ mod tests {
         assert!(!is_of(&format!("{marker}\ntext"), &"a".into(), 1));
         assert!(!is_of("<!-- tidelock:[1] -->", &"a".into(), 1));
         assert!(!is_of("<!-- tidelock:{ -->", &"a".into(), 1));
+        let marker = r#"[//]: # (tidelock:{"run":"a","part":1})"#;
+        assert!(is_of(&format!("text\n\n{marker}\r\n\n"), &"a".into(), 1));
+        assert!(!is_of(&format!("{marker}\ntext"), &"a".into(), 1));
+        for wrong in ["[//]: # (tidelock:{)", r#"[//]: # (tidelock:{"run":"a","part":1}"#, "[//]: # (tidelock:"] {
+            assert!(!is_of(wrong, &"a".into(), 1), "{wrong}");
+        }
     }
 
     #[test]
     fn hyphens_cannot_end_the_comment() {
         for text in ["--", "---", "-->", "a--b---c-", "<!----"] {
-            let json = escaped(&json!({ "x": text }).to_string());
+            let json = MarkerForm::Html.escaped(&json!({ "x": text }).to_string());
             assert!(!json.contains("--"), "{json}");
             assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["x"], text);
         }

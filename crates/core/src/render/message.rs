@@ -41,7 +41,7 @@ pub(super) fn template(
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
         Message::Frozen { freeze, already } => ("frozen.md", context! { already, ..frozen(freeze) }),
         Message::Unfrozen { freeze, user } => {
-            ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::describe), user => user.as_str() })
+            ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::describe), user => user.shown() })
         }
         Message::Unlocked { projects, kept, why, next } => unlocked(projects, kept, why, next),
         Message::Owes { state, projects, again } => ("owes.md", context! { again, ..owes(*state, projects, options) }),
@@ -192,7 +192,7 @@ fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> V
 fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan: &str) -> Value {
     // Our own word for a pull request, which the host links.
     let from = Value::from_safe_string(from.to_owned());
-    context! { projects => Serde(projects), user => user.as_str(), from, why, plan }
+    context! { projects => Serde(projects), user => user.shown(), from, why, plan }
 }
 
 fn dependent_plans_discarded(

@@ -208,6 +208,7 @@ impl RenderOptions {
             url: "https://tidelock.example".to_owned(),
             commit_address: None,
             comment_limit: 65_536,
+            html_comments: true,
             pull_mark: '#',
             style: CommentStyle::Short,
             max_comments: 0,

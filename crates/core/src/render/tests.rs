@@ -25,6 +25,7 @@ fn options() -> RenderOptions {
         url: "https://tide.example".to_owned(),
         commit_address: None,
         comment_limit: 65_536,
+        html_comments: true,
         pull_mark: '#',
         style: CommentStyle::Short,
         max_comments: 100,

@@ -86,7 +86,7 @@ impl AzureDevOps {
         // Makes the host refuse, instead of redirecting to a sign-in page.
         headers.insert("x-tfs-fedauthredirect", HeaderValue::from_static("Suppress"));
         AzureDevOps {
-            http: Http::new(options.address.base().to_owned(), options.token, headers).basic(),
+            http: Http::new(options.address.base().to_owned(), options.token, headers).basic(""),
             profile: profile(&options.address),
             address: options.address,
             user: options.user,
@@ -192,6 +192,7 @@ pub fn profile(address: &AzureDevOpsAddress) -> Profile {
         api_type: "AzureDevops",
         comment_limit: COMMENT_LIMIT,
         folds: true,
+        html_comments: true,
         pull_mark: '!',
         versions_cover_comments: false,
         reactions: false,

@@ -95,6 +95,7 @@ pub(super) fn pull_request(
             commit: commit(&pull["lastMergeSourceCommit"]).ok_or("no lastMergeSourceCommit.commitId")?,
             repo_owner,
             repo_name,
+            clone_url: None,
         },
         base: Base {
             branch: branch(&pull["targetRefName"]).ok_or("no targetRefName")?,

@@ -125,6 +125,7 @@ pub fn profile(address: &GiteaAddress) -> Profile {
         api_type: "Gitea",
         comment_limit: COMMENT_LIMIT,
         folds: true,
+        html_comments: true,
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,

@@ -152,6 +152,7 @@ pub fn profile(api_url: &str) -> Profile {
         api_type: "Github",
         comment_limit: COMMENT_LIMIT,
         folds: true,
+        html_comments: true,
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,

@@ -192,6 +192,7 @@ fn head(head: &Side<'_>) -> Result<Head, Rejection> {
         commit: commit(&head.sha, "pull_request.head.sha")?,
         repo_owner,
         repo_name,
+        clone_url: None,
     })
 }
 

@@ -137,6 +137,7 @@ pub fn profile(address: &GitlabAddress) -> Profile {
         api_type: "Gitlab",
         comment_limit: COMMENT_LIMIT,
         folds: true,
+        html_comments: true,
         pull_mark: '!',
         versions_cover_comments: true,
         reactions: true,

@@ -168,6 +168,7 @@ impl GitlabDoor {
                 _ => PullState::Open,
             },
             head,
+            head_start: None,
             draft: pull.draft.or(pull.work_in_progress),
             fork: pull.source_project_id.zip(pull.target_project_id).map(|(source, target)| source != target),
             labels: labels.map(|labels| labels.into_iter().filter_map(|label| label.title).collect()),

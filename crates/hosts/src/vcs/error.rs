@@ -82,7 +82,7 @@ impl HostError {
     pub(crate) fn of_comment(self) -> HostError {
         let is_too_long = |message: &str| {
             let message = message.to_ascii_lowercase();
-            message.contains("too long") || message.contains("maximum")
+            ["too long", "maximum", "at most"].iter().any(|words| message.contains(words))
         };
         match self {
             HostError::Rejected { what, status: 400 | 413 | 422, message } if is_too_long(&message) => {

@@ -4,12 +4,13 @@ mod headers;
 mod pages;
 mod refusal;
 
-pub(crate) use pages::{page_of, too_many};
+pub(crate) use pages::{ValueRows, page_of, too_many};
+pub(crate) use refusal::NO_REASON;
 
 use super::{Budget, HostError, TokenSource};
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
-use headers::{limit_header, moment, next_page, row_count};
+use headers::{ToldBudget, limit_number, moment, next_page, row_count};
 use jiff::Timestamp;
 use refusal::refusal;
 use reqwest::header::{ETAG, HeaderMap, IF_NONE_MATCH};
@@ -46,8 +47,8 @@ pub(crate) struct Http {
     token: TokenSource,
     /// Source of tokens that the host issues; they replace `token`.
     issued: Option<Arc<dyn IssuedTokens>>,
-    /// True if the token is the password of basic auth; otherwise it is a bearer token.
-    basic: bool,
+    /// User name of basic auth, whose password the token is; absent: it is a bearer token.
+    basic_user: Option<String>,
     headers: HeaderMap,
     client: OnceCell<Client>,
     /// Last reported rate limit of each token's purse, and its reset.
@@ -106,6 +107,10 @@ pub(crate) struct Answer {
     pub(crate) continuation: Option<String>,
     /// Rows of the whole list (`x-total-count`).
     pub(crate) total: Option<u64>,
+    /// Address of what an answer without a body has begun (`location`).
+    pub(crate) location: Option<String>,
+    /// Scopes of the token (`x-oauth-scopes`).
+    pub(crate) scopes: Option<String>,
     /// Time of the answer, by the host's clock.
     pub(crate) at: Option<Timestamp>,
 }
@@ -115,7 +120,7 @@ impl Http {
     pub(crate) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (retries, timeout) = (tidelock_retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
         let (client, budgets) = (OnceCell::new(), Mutex::default());
-        Http { base, token, issued: None, basic: false, headers, client, budgets, retries, timeout }
+        Http { base, token, issued: None, basic_user: None, headers, client, budgets, retries, timeout }
     }
 
     /// Uses tokens that the host issues.
@@ -123,9 +128,9 @@ impl Http {
         Http { issued: Some(tokens), ..self }
     }
 
-    /// Sends the token as the password of basic auth, without a user name.
-    pub(crate) fn basic(self) -> Http {
-        Http { basic: true, ..self }
+    /// Sends the token as the password of basic auth, with this user name, which may be empty.
+    pub(crate) fn basic(self, user: &str) -> Http {
+        Http { basic_user: Some(user.to_owned()), ..self }
     }
 
     /// Uses short times, for tests.
@@ -148,13 +153,18 @@ impl Http {
 
     /// Records the rate limit of an answer. `at` is the time of the answer by the host's clock, to which the reset refers.
     fn note_budget(&self, purse: u64, headers: &HeaderMap, at: Option<Timestamp>) {
-        let number = |name: &str| limit_header(headers, name)?.to_str().ok()?.trim().parse::<u64>().ok();
-        let (Some(left), Some(all)) = (number("remaining"), number("limit")) else { return };
-        let now = at.unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
-        let reset = number("reset").map(|reset| Duration::from_secs(reset.saturating_sub(now)));
-        let until = Instant::now() + reset.unwrap_or(UNNAMED_RESET).min(MAX_WAIT);
+        let told = headers::told_budget(headers);
         let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        budgets.insert(purse, (Budget { left, all }, until));
+        match told {
+            ToldBudget::Counted(budget) => {
+                let now = at.unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
+                let reset = limit_number(headers, "reset").map(|reset| Duration::from_secs(reset.saturating_sub(now)));
+                let until = Instant::now() + reset.unwrap_or(UNNAMED_RESET).min(MAX_WAIT);
+                budgets.insert(purse, (budget, until));
+            }
+            ToldBudget::Ample => drop(budgets.remove(&purse)),
+            ToldBudget::Untold => {}
+        }
     }
 
     /// Returns the path below the API's address of an address; absent if it is another host's.
@@ -259,7 +269,10 @@ impl Http {
             .timeout(self.timeout);
         if let Some(token) = &token.value {
             let token = token.expose_secret();
-            request = if self.basic { request.basic_auth("", Some(token)) } else { request.bearer_auth(token) };
+            request = match &self.basic_user {
+                Some(user) => request.basic_auth(user, Some(token)),
+                None => request.bearer_auth(token),
+            };
         }
         if let Some(body) = &body {
             request = request.json(body);
@@ -280,7 +293,7 @@ impl Http {
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
         let at = moment(headers);
         // A sign-in page: Azure DevOps sends it to requests without a valid token.
-        let is_sign_in = self.basic && status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
+        let is_sign_in = self.basic_user.is_some() && status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
         if !status.is_success() && !unchanged || is_sign_in {
             // Its headers may be about another limit: that of requests without a token, or a secondary one.
             let error = refusal(what, status, headers, &bytes);
@@ -289,17 +302,15 @@ impl Http {
         let continuation = headers.get("x-ms-continuationtoken").and_then(|token| token.to_str().ok());
         let continuation = continuation.filter(|token| !token.is_empty()).map(str::to_owned);
         let (next, total) = (next_page(headers), row_count(headers));
+        let (location, scopes) = (headers::text(headers, "location"), headers::text(headers, "x-oauth-scopes"));
         self.note_budget(token.purse, headers, at);
         let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Answer { body: Value::Null, etag, unchanged, next, continuation, total, at });
-        }
-        match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { body, etag, unchanged, next, continuation, total, at }),
-            Err(error) => {
-                Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }.into())
-            }
-        }
+        let body = match bytes.iter().all(u8::is_ascii_whitespace) {
+            true => Value::Null,
+            false => serde_json::from_slice(&bytes)
+                .map_err(|error| HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") })?,
+        };
+        Ok(Answer { body, etag, unchanged, next, continuation, total, location, scopes, at })
     }
 
     /// Returns the client. It is created on first use, off the async threads: reading the platform's certificates takes milliseconds.

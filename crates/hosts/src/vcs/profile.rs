@@ -11,6 +11,8 @@ pub struct Profile {
     pub comment_limit: usize,
     /// True if parts of comments can be folded (`<details>`).
     pub folds: bool,
+    /// True if Markdown hides HTML comments and renders tags. Otherwise people see both as text.
+    pub html_comments: bool,
     /// Mark before the number of a pull request: `#` for `#7`, `!` for `!7`.
     pub pull_mark: char,
     /// True if a comment changes the version of its pull request. Otherwise reconciliation requests comments in every round.

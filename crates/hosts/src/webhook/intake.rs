@@ -75,12 +75,13 @@ pub struct Intake {
 }
 
 /// Headers that identify deliveries of other hosts, so that the answer can name the host.
-const OTHERS: [(&str, &str); 7] = [
+const OTHERS: [(&str, &str); 8] = [
     ("x-forgejo-event", "Forgejo"),
     ("x-gitea-event", "Gitea"),
     ("x-github-event", "GitHub"),
     ("x-gitlab-event", "GitLab"),
-    ("x-event-key", "Bitbucket"),
+    ("x-hook-uuid", "Bitbucket Cloud"),
+    ("x-event-key", "Bitbucket Data Center"),
     ("request-id", "Azure DevOps"),
     ("x-vss-activityid", "Azure DevOps"),
 ];

@@ -23,12 +23,17 @@ pub(super) const MANY_PACKS: usize = 200;
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 /// git's message for a host that serves only commits at the tip of a branch.
 const NOT_BY_COMMIT: &str = "does not allow request for unadvertised object";
+/// git's message for a commit that the repository does not have, or serves only with its branch.
+const NOT_OURS: &str = "not our ref";
 /// git's message if the host has no such branch.
 const NO_SUCH_BRANCH: &str = "couldn't find remote ref refs/heads/";
 /// git's message if the host has no such tag.
 const NO_SUCH_TAG: &str = "couldn't find remote ref refs/tags/";
 /// Longest branch name in a ref of the server's; longer ones are shortened with a digest.
 const LONGEST_NAME: usize = 180;
+
+/// A fetch into the server's own refs.
+const FETCH: [&str; 5] = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance"];
 
 /// Locks that allow one fetch at a time per mirror.
 #[derive(Clone, Default)]
@@ -139,17 +144,58 @@ impl<'a> Mirror<'a> {
             let lock = self.path.join(format!("{reference}.lock"));
             super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
         }
-        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
+        let args = [&FETCH[..], &[filter]].concat();
+        if let Some(source) = &pull.head.clone_url {
+            let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &base]].concat());
+            git.credentials(&self.url, credentials).output().await?;
+            self.fetch_from(source, pull, credentials).await?;
+            return self.fetched(pull);
+        }
         let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &base, &head]].concat());
         let done = git.credentials(&self.url, credentials).finish().await?;
-        if !done.success() && done.output.contains(NOT_BY_COMMIT) {
+        if !done.success() && serves_tips_only(&done.output) {
             self.fetch_by_branch(pull, &base, credentials).await?;
         } else if !done.success() {
             return Err(failure("fetch", &done));
         }
+        self.fetched(pull)
+    }
+
+    /// Returns the commits that a fetch has left in the refs of the pull request.
+    fn fetched(&self, pull: &PullRequest) -> Result<Fetched, CheckoutError> {
+        let (base_ref, pull_ref) = (Mirror::base_ref(&pull.base.branch), self.pull_ref(pull.id.number));
         let base_tip = self.commit(&base_ref).with_context(|| format!("git fetch left no {base_ref}"))?;
         let head = self.commit(&pull_ref).with_context(|| format!("git fetch left no {pull_ref}"))?;
         Ok(Fetched { head, base_tip })
+    }
+
+    /// Fetches the head commit from the repository of the head branch, whose commits the base repository does not have. That must be on the
+    /// same host, which alone gets the credentials.
+    ///
+    /// The fetch has no filter, since missing files are fetched from the base repository later. git completes deltas from there as well.
+    async fn fetch_from(
+        &self,
+        source: &str,
+        pull: &PullRequest,
+        credentials: Option<&Credentials>,
+    ) -> Result<(), CheckoutError> {
+        let url = without_credentials(source)?;
+        if origin_of(&url) != origin_of(&self.url) {
+            return Err(CheckoutError::Git(format!("the head repository {url} is on another host than {}", self.url)));
+        }
+        let head = format!("+{}:{}", pull.head.commit, self.pull_ref(pull.id.number));
+        let git = Git::new(self.checkouts, &self.path, &[&FETCH[..], &["--", &url, &head]].concat());
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        let fetched = match done.success() {
+            true => Ok(()),
+            false if serves_tips_only(&done.output) => self.fetch_head_branch(&url, pull, &[], credentials).await,
+            false => Err(failure("fetch", &done)),
+        };
+        // Its words have names of the fork, so they tell nothing about the mirror.
+        fetched.map_err(|error| match error {
+            CheckoutError::Git(words) => CheckoutError::HeadRepository { url, words },
+            other => other,
+        })
     }
 
     /// Fetches from a host that serves only tips of branches: the head branch is fetched, and the commit has to be on it.
@@ -159,17 +205,37 @@ impl<'a> Mirror<'a> {
         base: &str,
         credentials: Option<&Credentials>,
     ) -> Result<(), CheckoutError> {
+        if pull.fork {
+            return Err(CheckoutError::MissingCommit(pull.head.commit.to_string()));
+        }
+        self.fetch_head_branch("origin", pull, &[NEARLY_WHOLE, base], credentials).await
+    }
+
+    /// Fetches the head branch from a remote, with the head commit on it. `more` are a filter and further refs.
+    async fn fetch_head_branch(
+        &self,
+        remote: &str,
+        pull: &PullRequest,
+        more: &[&str],
+        credentials: Option<&Credentials>,
+    ) -> Result<(), CheckoutError> {
         let commit = pull.head.commit.to_string();
-        if pull.fork || !is_branch(&pull.head.branch) {
+        if !is_branch(&pull.head.branch) {
             return Err(CheckoutError::MissingCommit(commit));
         }
         let source = format!("refs/tidelock/source/{}", pull.id.number);
         let lock = self.path.join(format!("{source}.lock"));
         super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
         let head = format!("+refs/heads/{}:{source}", pull.head.branch);
-        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", NEARLY_WHOLE];
-        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", base, &head]].concat());
-        git.credentials(&self.url, credentials).output().await?;
+        let (filter, refs) = more.split_at(more.len().min(1));
+        let args = [&FETCH[..], filter, &["--", remote], refs, &[&head]].concat();
+        let git = Git::new(self.checkouts, &self.path, &args);
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        if !done.success() && done.output.contains(NO_SUCH_BRANCH) {
+            return Err(CheckoutError::MissingCommit(commit));
+        } else if !done.success() {
+            return Err(failure("fetch", &done));
+        }
         let is_on_it = Git::new(self.checkouts, &self.path, &["merge-base", "--is-ancestor", &commit, &source]);
         if !is_on_it.env("GIT_NO_LAZY_FETCH", "1").with_short_timeout().finish().await?.success() {
             return Err(CheckoutError::MissingCommit(commit));
@@ -192,8 +258,7 @@ impl<'a> Mirror<'a> {
         super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
         let filter = if self.commit(&reference).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
         let head = format!("+refs/heads/{branch}:{reference}");
-        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
-        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &head]].concat());
+        let git = Git::new(self.checkouts, &self.path, &[&FETCH[..], &[filter, "--", "origin", &head]].concat());
         let done = git.credentials(&self.url, credentials).finish().await?;
         if done.success() {
             return Ok(Some(self.commit(&reference).with_context(|| format!("git fetch left no {reference}"))?));
@@ -214,8 +279,8 @@ impl<'a> Mirror<'a> {
         let lock = self.path.join(format!("{REFERENCE}.lock"));
         super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
         let source = format!("+refs/tags/{tag}:{REFERENCE}");
-        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", WITHOUT_FILES];
-        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &source]].concat());
+        let git =
+            Git::new(self.checkouts, &self.path, &[&FETCH[..], &[WITHOUT_FILES, "--", "origin", &source]].concat());
         let done = git.credentials(&self.url, credentials).finish().await?;
         if !done.success() {
             return if done.output.contains(NO_SUCH_TAG) { Ok(None) } else { Err(failure("fetch", &done)) };
@@ -238,8 +303,7 @@ impl<'a> Mirror<'a> {
         let lock = self.path.join(format!("{REFERENCE}.lock"));
         super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
         let head = format!("+HEAD:{REFERENCE}");
-        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", WITHOUT_FILES];
-        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &head]].concat());
+        let git = Git::new(self.checkouts, &self.path, &[&FETCH[..], &[WITHOUT_FILES, "--", "origin", &head]].concat());
         git.credentials(&self.url, credentials).output().await?;
         Ok(self.commit(REFERENCE).with_context(|| format!("git fetch left no {REFERENCE}"))?)
     }
@@ -264,6 +328,11 @@ impl<'a> Mirror<'a> {
             tracing::warn!(mirror = %self.path.display(), %error, "cannot repack a mirror; it works on, only slower");
         }
     }
+}
+
+/// Returns true if git's message may mean that a host serves only the tips of branches.
+fn serves_tips_only(output: &str) -> bool {
+    output.contains(NOT_BY_COMMIT) || output.contains(NOT_OURS)
 }
 
 /// Returns true if git's message means that the mirror is broken and has to be made again.
@@ -311,6 +380,12 @@ fn without_credentials(clone_url: &str) -> Result<String, CheckoutError> {
     }
 }
 
+/// Returns scheme, host and port of a URL; the same for all local paths.
+fn origin_of(url: &str) -> Option<(String, Option<String>, Option<u16>)> {
+    let url = Url::parse(url).ok()?;
+    Some((url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default()))
+}
+
 /// Quotes a value in git's config syntax.
 pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
@@ -337,5 +412,15 @@ mod tests {
         assert_eq!(without_credentials("https://u:pw@h:8443/o/r.git").unwrap(), "https://h:8443/o/r.git");
         assert!(without_credentials("ext::sh -c x").is_err());
         assert!(without_credentials("--upload-pack=x").is_err());
+    }
+
+    #[test]
+    fn other_hosts_schemes_and_ports_are_other_origins() {
+        let of = |url: &str| origin_of(&without_credentials(url).unwrap());
+        assert_eq!(of("https://h/a/b.git"), of("https://u@h:443/c/d.git"));
+        for other in ["http://h/a", "https://h:8443/a", "https://h.example/a", "ssh://h/a", "/a", "file:///a"] {
+            assert_ne!(of(other), of("https://h/a"), "{other}");
+        }
+        assert_ne!(of("ssh://a/x"), of("ssh://b/x"));
     }
 }

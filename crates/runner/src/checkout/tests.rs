@@ -94,7 +94,13 @@ impl World {
 
 fn pull_request(clone_url: &str) -> PullRequest {
     let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
-    let head = Head { branch: "topic".into(), commit: "".into(), repo_owner: "acme".into(), repo_name: "infra".into() };
+    let head = Head {
+        branch: "topic".into(),
+        commit: "".into(),
+        repo_owner: "acme".into(),
+        repo_name: "infra".into(),
+        clone_url: None,
+    };
     PullRequest {
         id: PullId { repo, number: 7 },
         title: "t".into(),

@@ -182,3 +182,29 @@ fn every_filter_of_many_runs_is_answered_from_an_index() {
     let codes: Vec<String> = codes.map(Result::unwrap).collect();
     assert!(codes.iter().any(|code| code == "IdxRowid") && codes.iter().all(|code| code != "Function"), "{codes:?}");
 }
+
+/// The name that people see may change from run to run, and may be anything.
+#[tokio::test]
+async fn a_person_is_found_by_the_login_whatever_the_shown_name() {
+    let (_dir, store) = open();
+    let id = "712020:5f0c2a1e-0a1b-4c2d-8e3f-0123456789ab";
+    store
+        .write(move |tx| {
+            let long = "long ".repeat(20);
+            let people = [Login::named(id, "Ada"), Login::named(id, &long), Login::new(id), Login::named("other", id)];
+            for (number, user) in people.into_iter().enumerate() {
+                tx.put_run(&Run { user, ..run(&format!("run{number}"), None) })?;
+            }
+            let of = |person: &str| RunFilter { person: Some(person.to_owned()), ..RunFilter::default() };
+            assert_eq!(listed(&tx.list_runs(&of(id), RunCursor::Newest, 9)?), ["run2", "run1", "run0"]);
+            assert_eq!(listed(&tx.list_runs(&of("OTHER"), RunCursor::Newest, 9)?), ["run3"]);
+            assert!(listed(&tx.list_runs(&of("Ada"), RunCursor::Newest, 9)?).is_empty());
+            let people: Vec<String> = tx.people()?.into_iter().collect();
+            assert_eq!(people, [id, "other"]);
+            let names = tx.run(&"run0".into())?.unwrap();
+            assert_eq!((names.user.as_str(), names.user.shown()), (id, "Ada"));
+            Ok(())
+        })
+        .await
+        .unwrap();
+}

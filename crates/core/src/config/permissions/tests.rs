@@ -55,6 +55,34 @@ fn a_rule_names_who_with_which_command_where() {
 }
 
 #[test]
+fn an_account_id_may_have_a_colon() {
+    let id = "712020:5F0C2A1E-0a1b-4c2d-8e3f-0123456789ab";
+    let rules = [id.to_owned(), format!("{id}:plan"), format!("{id} : apply : conf/** : prod")];
+    for (rule, act, dir, expected) in [
+        (&rules[0], CommandName::Apply, "conf/x", true),
+        (&rules[1], CommandName::Plan, "conf/x", true),
+        (&rules[1], CommandName::Apply, "conf/x", false),
+        (&rules[2], CommandName::Apply, "conf/x", true),
+        (&rules[2], CommandName::Apply, "other", false),
+    ] {
+        assert_eq!(check(rule), Ok(()));
+        let (permissions, project) = (Permissions::default().with("x", &allowed(&[rule], &[])), project(dir, "prod"));
+        let decide = |who: &str| {
+            permissions.decide(who, Act { command: act, project: Some(&project) }, &memberships(&[]))
+                == Permitted::Allowed
+        };
+        assert_eq!(decide(&id.to_lowercase()), expected, "{rule}");
+        assert!(!decide("712020") && !decide("5f0c2a1e-0a1b-4c2d-8e3f-0123456789ab"), "{rule}");
+    }
+    assert_eq!(check("{5f0c2a1e-0a1b-4c2d-8e3f-0123456789ab}:plan"), Ok(()));
+    for wrong in
+        ["712020:5f0c2a1e", "712020:5f0c2a1e-0a1b-4c2d-8e3f-0123456789ab:", ":5f0c2a1e-0a1b-4c2d-8e3f-0123456789ab"]
+    {
+        assert!(check(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_hatch_is_given_by_its_own_word_alone() {
     let list = allowed(&["*", "root", "alice:apply-force:conf/pay", "bob:freeze"], &["sre:apply-force"]);
     let permissions = Permissions::default().with("x", &list).with("y", &allowed(&["nobody:plan"], &[]));

@@ -2,7 +2,7 @@
 
 use super::super::own::{TemplateFile, with_own};
 use super::super::templates::FILTERS;
-use super::untrusted::{any_reply, check_with};
+use super::untrusted::{any_reply, check_with, check_without_html};
 use super::*;
 use crate::domain::language::CommentLanguage;
 use proptest::prelude::*;
@@ -168,5 +168,6 @@ proptest! {
                      {{ r.project.dir ~ r.project.workspace }}\n```\n{{ r.project.dir }}\n```\n{% endfor %}{{ totals.remarks|first }} {{ totals.branch|trim }}\n";
         let options = with(&[("one.md", every), ("several.md", every)]).unwrap();
         check_with(&reply, limit, &options)?;
+        check_without_html(&reply, limit, &options)?;
     }
 }

@@ -135,7 +135,8 @@ pub(super) fn check_with(reply: &Reply, limit: usize, options: &RenderOptions) -
         let text = comment.strip_suffix(marker::last_line(comment).unwrap()).unwrap();
         let lines = outside_of_fences(text);
         for line in &lines {
-            prop_assert!(!line.contains("<!--") && !line.contains("<script"), "{line}");
+            // A host without HTML shows it as text, also in code.
+            prop_assert!(!options.html_comments || (!line.contains("<!--") && !line.contains("<script")), "{line}");
             prop_assert!(!line.contains('\u{202e}') && !line.contains('\u{1b}'), "{line}");
             if let Some(at) = line.find("@team") {
                 let in_code = line[..at].matches('`').count() % 2 == 1;
@@ -145,6 +146,25 @@ pub(super) fn check_with(reply: &Reply, limit: usize, options: &RenderOptions) -
         }
         let count = |what: &str| lines.iter().filter(|line| line.starts_with(what)).count();
         prop_assert_eq!(count("<details>"), count("</details>"), "{}", text);
+    }
+    Ok(())
+}
+
+/// Checks the comments of a host that shows HTML as text: they have no tags, and their marker says the same in its second form.
+pub(super) fn check_without_html(reply: &Reply, limit: usize, options: &RenderOptions) -> Result<(), TestCaseError> {
+    let options = RenderOptions { html_comments: false, disable_folding: true, ..options.clone() };
+    check_with(reply, limit, &options)?;
+    for comment in render(reply, &RenderOptions { comment_limit: limit, ..options }) {
+        let (text, line) = comment.rsplit_once("\n\n").unwrap();
+        let inner = line.strip_prefix("[//]: # (").and_then(|rest| rest.strip_suffix(')')).unwrap();
+        prop_assert!(!inner.contains(['(', ')', '\n']), "{line}");
+        let html = format!("<!-- {inner} -->");
+        prop_assert!(marker::parse(&html).is_some() && marker::parse(&html) == marker::parse(&comment), "{line}");
+        for line in outside_of_fences(text) {
+            let in_code = |at: usize| line[..at].matches('`').count() > 0;
+            let tag = line.match_indices('<').find(|(at, _)| !in_code(*at));
+            prop_assert!(tag.is_none(), "{line}");
+        }
     }
     Ok(())
 }
@@ -161,5 +181,11 @@ proptest! {
     #[test]
     fn messages_stay_in_their_place(reply in any_message()) {
         check(&reply, 65_536)?;
+        check_without_html(&reply, 32_768, &options())?;
+    }
+
+    #[test]
+    fn a_host_without_html_gets_none(reply in any_reply(), limit in prop_oneof![Just(32_768_usize), Just(6_000)]) {
+        check_without_html(&reply, limit, &options())?;
     }
 }

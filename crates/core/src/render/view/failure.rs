@@ -1,12 +1,12 @@
 //! Refusals: the blocker, its age and owner, and the next command.
 
 use super::{Maker, Offer};
+use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, RequirementCheck};
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::requirement::Requirement;
 use crate::domain::state::LockHolder;
 use crate::domain::waiting::PlaceInLine;
-use crate::domain::{Login, ProjectId};
 use crate::wording;
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ struct Holder {
     /// `#41 Open SSH through IAP`.
     title: String,
     url: String,
-    user: Login,
+    user: String,
     age: String,
 }
 
@@ -146,7 +146,7 @@ impl Maker<'_> {
             number: holder.pull.number,
             title: format!("{} {}", self.written(holder), holder.title).trim_end().to_owned(),
             url: holder.url.clone(),
-            user: holder.user.clone(),
+            user: holder.user.to_string(),
             age: wording::age(holder.since, self.options.now),
         }
     }

@@ -55,6 +55,7 @@ pub(super) fn pull_request(address: &GiteaAddress, id: &PullId, told: &Value) ->
             commit: sha(&head["sha"]).ok_or("no head.sha")?,
             repo_owner: repo_owner.to_owned(),
             repo_name: repo_name.to_owned(),
+            clone_url: None,
         },
         base: Base {
             branch: text(&base["ref"]).ok_or("no base.ref")?,

@@ -169,6 +169,7 @@ impl PayloadPull {
         PartialPull {
             state: self.state(action),
             head: self.head_commit(),
+            head_start: None,
             draft: self.draft,
             fork: self.head.as_ref().map(|head| head.is_foreign(&id.repo, address)),
             labels: labels.map(|labels| labels.iter().filter_map(|label| label.name.clone()).collect()),

@@ -84,7 +84,7 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Hos
         title: pull.title,
         url: pull.html_url,
         author: pull.user.map_or_else(Login::unknown, |user| Login::new(user.login)),
-        head: Head { branch: pull.head.name, commit: head_commit, repo_owner, repo_name },
+        head: Head { branch: pull.head.name, commit: head_commit, repo_owner, repo_name, clone_url: None },
         base: Base { branch: pull.base.name, commit: base_commit },
         draft: pull.draft,
         state: match (pull.state.as_str(), pull.merged, pull.merged_at) {

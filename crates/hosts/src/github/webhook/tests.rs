@@ -148,6 +148,7 @@ fn an_opened_pull_request_is_read_whole() {
                         commit: "3f2c1ab0d9e77c41d2c5b6a7980f1e2d3c4b5a69",
                         repo_owner: "acme",
                         repo_name: "infra",
+                        clone_url: None,
                     },
                     base: Base {
                         branch: "main",

@@ -54,6 +54,7 @@ pub(super) fn pull_request(address: &GitlabAddress, id: &PullId, told: &Value) -
             commit: commit.clone(),
             repo_owner,
             repo_name,
+            clone_url: None,
         },
         base: Base { branch: text(&told["target_branch"]).ok_or("no target_branch")?, commit: base.unwrap_or(commit) },
         draft: is_draft(told),

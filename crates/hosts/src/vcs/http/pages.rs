@@ -72,6 +72,44 @@ impl Http {
     }
 }
 
+/// Rows of a list whose pages are objects, and the time of the first page by the host's clock.
+pub(crate) struct ValueRows {
+    pub(crate) rows: Vec<Value>,
+    pub(crate) at: Timestamp,
+}
+
+/// Pages that are objects, with the rows in `values` and the address of the next page in `next`.
+impl Http {
+    /// Returns the rows of all such pages, as [`Http::linked_pages`] does: more than `max_pages` pages are an error, and so is an address
+    /// that is not below the API's own.
+    pub(crate) async fn value_pages(&self, path: &str, max_pages: u32) -> Result<ValueRows, HostError> {
+        let (mut rows, mut at, mut page) = (Vec::new(), None, path.to_owned());
+        for _ in 0..max_pages {
+            let mut answer = self.get(&page).await?;
+            at = at.or(answer.at);
+            let Value::Array(found) = answer.body["values"].take() else { return Err(odd(path, "no list of values")) };
+            rows.extend(found);
+            let Some(next) = answer.body["next"].as_str().filter(|next| !next.is_empty()) else {
+                return Ok(ValueRows { rows, at: at.unwrap_or_else(Timestamp::now) });
+            };
+            page = self.path_below(next).ok_or_else(|| odd(path, "its next page is at another address"))?.to_owned();
+        }
+        let message = format!("more than {max_pages} pages");
+        Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
+    }
+
+    /// Returns the path below the API's address of an address that the host names; absent if it leads elsewhere.
+    pub(crate) fn path_below<'a>(&self, address: &'a str) -> Option<&'a str> {
+        self.path_of(address).filter(|path| !climbs(path))
+    }
+}
+
+/// Returns true if a path leads out of where it begins.
+fn climbs(path: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    path.split(['/', '\\']).any(|part| matches!(part.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | ".."))
+}
+
 /// Address of one page of a list.
 pub(crate) fn page_of(path: &str, per_page: u32, page: u32) -> String {
     let join = if path.contains('?') { '&' } else { '?' };

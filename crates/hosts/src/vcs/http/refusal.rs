@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// Longest text of a host that is quoted, in characters.
 const MAX_MESSAGE: usize = 300;
+/// Message of an answer that gives no reason.
+pub(crate) const NO_REASON: &str = "no reason given";
+/// Longest target of a redirect that is kept, in characters.
+const MAX_LOCATION: usize = 2_000;
 /// Wait after a rate limit that names no time (GitHub's advice for secondary limits).
 const UNNAMED_WAIT: Duration = Duration::from_secs(60);
 
@@ -69,18 +73,18 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
 /// Target of a redirect.
 fn location(headers: &HeaderMap) -> String {
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
-    location.chars().take(MAX_MESSAGE).collect()
+    location.chars().take(MAX_LOCATION).collect()
 }
 
 /// Returns the host's message in the body of an error, in one line. Hosts write it as `message` or `error`: a text, a list of texts, or an
 /// object with texts of fields or with a `message` of its own.
 fn error_message(body: &[u8]) -> String {
-    const NONE: &str = "no reason given";
-    let Ok(value) = serde_json::from_slice::<Value>(body) else { return NONE.to_owned() };
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return NO_REASON.to_owned() };
     let told = [&value["message"], &value["error"]["message"], &value["error"]];
     let first = told.into_iter().map(words_of).find(|words| !words.is_empty());
-    let mut words = vec![first.unwrap_or_else(|| NONE.to_owned())];
+    let mut words = vec![first.unwrap_or_else(|| NO_REASON.to_owned())];
     words.extend(value["error_description"].as_str().map(str::to_owned));
+    words.extend(details(&value["error"]));
     for error in value["errors"].as_array().into_iter().flatten() {
         let field = |name: &str| error[name].as_str().unwrap_or_default();
         words.push(match error.as_str().unwrap_or(field("message")) {
@@ -96,6 +100,20 @@ fn error_message(body: &[u8]) -> String {
         .filter(|c| !c.is_control())
         .take(MAX_MESSAGE)
         .collect()
+}
+
+/// Returns what Bitbucket Cloud says besides the message of an error: a text, the scopes that a token lacks, and texts of fields
+/// (npm @coderabbitai/bitbucket, `error`).
+fn details(error: &Value) -> Vec<String> {
+    let detail = &error["detail"];
+    let mut found: Vec<String> = detail.as_str().map(str::to_owned).into_iter().collect();
+    for (key, name) in [("required", "required scopes"), ("granted", "the token's scopes")] {
+        let listed = words_of(&detail[key]);
+        found.extend((!listed.is_empty()).then(|| format!("{name}: {}", listed.replace("; ", " "))));
+    }
+    let fields = words_of(&error["fields"]);
+    found.extend((!fields.is_empty()).then_some(fields));
+    found
 }
 
 /// Returns the texts in a message: `text`, `["text"]` or `{"field": ["text"]}`.
@@ -161,6 +179,14 @@ mod tests {
             (
                 r#"{"message": "Validation Failed", "errors": [{"field": "body", "code": "invalid"}]}"#,
                 "Validation Failed; body invalid",
+            ),
+            (
+                r#"{"type": "error", "error": {"message": "Bad request", "detail": "Try\n later", "fields": {"key": ["too long"]}}}"#,
+                "Bad request; Try later; key too long",
+            ),
+            (
+                r#"{"type": "error", "error": {"message": "No privilege.", "detail": {"granted": ["repository"], "required": ["a", "b"]}}}"#,
+                "No privilege.; required scopes: a b; the token's scopes: repository",
             ),
             (r#"{"message": null}"#, "no reason given"),
             ("<html>", "no reason given"),

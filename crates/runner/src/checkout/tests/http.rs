@@ -162,3 +162,46 @@ async fn a_token_that_is_refused_is_explained_and_not_shown() {
         assert!(!error.contains(wrong.password.expose_secret()));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_the_base_repository_lacks_is_fetched_from_its_own() {
+    let mut world = World::new(Strategy::Merge).await;
+    let long: String = (0..3000).map(|n| format!("{n}\n")).collect();
+    world.commit("main", &[("big.txt", &long)]).await;
+    let root = world.source.parent().unwrap().to_owned();
+    git(&root, &["clone", "-q", "source", "fork"]).await;
+    let fork = root.join("fork");
+    git(&fork, &["checkout", "-q", "-b", "theirs"]).await;
+    fs::write(fork.join("big.txt"), format!("{long}more\n")).unwrap();
+    fs::write(fork.join("new.tf"), "new\n").unwrap();
+    git(&fork, &["add", "-A"]).await;
+    git(&fork, &["commit", "-q", "-m", "theirs"]).await;
+    git(&fork, &["repack", "-adqf"]).await;
+    world.commit("main", &[("README", "later\n")]).await;
+    let (server, url) = Private::serve(&root).await;
+    world.pull.fork = true;
+    world.pull.head.branch = "theirs".into();
+    world.pull.head.commit = CommitSha::parse(&git(&fork, &["rev-parse", "HEAD"]).await).unwrap();
+    world.pull.head.clone_url = Some(url.replace("/source", "/fork"));
+    world.pull.clone_url = url;
+    let credentials = credentials(TOKEN);
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap();
+    let tree = world.checkouts.tree(&world.pull, "default", &fetched, None, Some(&credentials)).await.unwrap();
+    assert_eq!((read(&tree, "big.txt"), read(&tree, "new.tf")), (format!("{long}more\n"), "new\n".to_owned()));
+    assert_eq!(read(&tree, "README"), "later\n", "it is merged into the base");
+    let changed = world.checkouts.modified_files(&world.pull, &fetched).await.unwrap();
+    assert_eq!(changed, ["big.txt", "new.tf"]);
+    assert!(!holds_token(&world.checkouts.data_dir));
+
+    // The credentials are for the host of the base repository only.
+    let used = server.authorized.load(Ordering::Relaxed);
+    let elsewhere = Private::serve(&root).await;
+    world.pull.head.clone_url = Some(elsewhere.1.replace("/source", "/fork"));
+    let error = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap_err().to_string();
+    assert!(error.contains("is on another host than"), "{error}");
+    assert!(server.authorized.load(Ordering::Relaxed) > used && elsewhere.0.authorized.load(Ordering::Relaxed) == 0);
+    world.pull.head.commit = "1".repeat(40).as_str().into();
+    world.pull.head.clone_url = Some(world.pull.clone_url.replace("/source", "/fork"));
+    let error = world.checkouts.fetch(&world.pull, Some(&credentials)).await.unwrap_err();
+    assert!(matches!(error, CheckoutError::MissingCommit(_)), "{error}");
+}

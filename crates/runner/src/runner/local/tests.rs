@@ -145,6 +145,7 @@ async fn plan_of(source: &Path) -> JobSpec {
                     commit: commit.clone(),
                     repo_owner: "acme".into(),
                     repo_name: "infra".into(),
+                    clone_url: None,
                 },
                 base: Base { branch: "main".into(), commit: commit.clone() },
                 draft: false,

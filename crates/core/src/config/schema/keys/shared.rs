@@ -16,8 +16,11 @@ pub(super) const VERSION: Form = Form {
 };
 /// A glob of directories that does not lead out of the repository.
 pub(super) const DIR_GLOB: Form = Form { name: "glob", pattern: r"^([^./]|\.[^.])([^.]|\.[^.])*\.?$|^\.$" };
-/// `WHO[:COMMAND[:DIRECTORY[:WORKSPACE]]]`
-pub(super) const RULE: Form = Form { name: "rule", pattern: r"^\s*[^:\s]+\s*(:\s*[^:\s]([^:]*[^:\s])?\s*){0,3}$" };
+/// `WHO[:COMMAND[:DIRECTORY[:WORKSPACE]]]`; an account ID has a colon before its UUID.
+pub(super) const RULE: Form = Form {
+    name: "rule",
+    pattern: r"^\s*[^:\s]+(:[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})?\s*(:\s*[^:\s]([^:]*[^:\s])?\s*){0,3}$",
+};
 /// `user:NAME`, `team:NAME` or `codeowners`
 const APPROVER: Form = Form {
     name: "approver",

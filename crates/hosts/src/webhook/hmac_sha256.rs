@@ -1,0 +1,24 @@
+//! Signatures of deliveries with HMAC-SHA256 over the signed bytes, in hex, compared in constant time.
+
+use super::Rejection;
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::Sha256;
+
+/// Checks a signature. `setting` has the secret, and is named in refusals. An empty signature, as of a webhook without a secret, never
+/// matches.
+pub(crate) fn verify(given: &str, signed: &[u8], secret: &SecretString, setting: &str) -> Result<(), Rejection> {
+    if given.is_empty() {
+        return Err(unauthorized(format!("The delivery is not signed: give the webhook the secret of {setting}")));
+    }
+    let tag = hex::decode(given).map_err(|_| unauthorized("The signature is malformed".to_owned()))?;
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret.expose_secret().as_bytes())
+        .map_err(|_| unauthorized("The webhook secret cannot be used as a key".to_owned()))?;
+    mac.update(signed);
+    let wrong = || unauthorized(format!("The signature is wrong: is the webhook's secret the one of {setting}?"));
+    mac.verify_slice(&tag).map_err(|_| wrong())
+}
+
+fn unauthorized(message: String) -> Rejection {
+    Rejection::new(401, message)
+}
