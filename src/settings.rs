@@ -7,6 +7,7 @@ mod declare;
 mod access;
 mod addresses;
 mod azure_devops;
+mod bitbucket_cloud;
 mod bucket;
 mod check;
 mod client;
@@ -46,6 +47,7 @@ use std::time::Duration;
 use typed::Reader;
 
 pub use azure_devops::AzureDevOpsSettings;
+pub use bitbucket_cloud::BitbucketCloudSettings;
 pub use bucket::BucketAddress;
 pub use client::{ClientSettings, api_secret};
 pub(crate) use client::{IAP_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE};

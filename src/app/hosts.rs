@@ -2,9 +2,11 @@
 //! line in [`KNOWN`].
 
 mod azure_devops;
+mod bitbucket_cloud;
 mod gitea;
 mod github;
 mod gitlab;
+mod served;
 
 use super::doctor::report::Findings;
 use crate::config::ConfigError;
@@ -26,8 +28,13 @@ use std::sync::Arc;
 
 /// All kinds of hosts, in the order of joined hosts. Append only: the order is part of the lease's fingerprint, and the secret of the first
 /// named host makes the key for requests of the lead.
-static KNOWN: [&dyn KnownHost; 4] =
-    [&github::OnGithub, &azure_devops::OnAzureDevOps, &gitlab::OnGitlab, &gitea::OnGitea];
+static KNOWN: [&dyn KnownHost; 5] = [
+    &github::OnGithub,
+    &azure_devops::OnAzureDevOps,
+    &gitlab::OnGitlab,
+    &gitea::OnGitea,
+    &bitbucket_cloud::OnBitbucketCloud,
+];
 
 /// One kind of VCS host: what the application makes of its settings.
 #[async_trait]

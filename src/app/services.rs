@@ -327,6 +327,7 @@ fn rendering(settings: &Settings, templates: &CommentTemplates) -> RenderOptions
         url: settings.atlantis_url.clone(),
         commit_address: None,
         comment_limit: LEAST_COMMENT,
+        html_comments: true,
         pull_mark: '#',
         style: settings.comment_style,
         max_comments: settings.max_comments_per_command,

@@ -8,7 +8,7 @@ use std::io::Write;
 /// Returns the name of the sample repository on a host.
 pub(crate) fn repository(kind: HostKind) -> &'static str {
     match kind {
-        HostKind::Github | HostKind::Gitea => "acme/infrastructure",
+        HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => "acme/infrastructure",
         HostKind::AzureDevOps => "acme/Platform Team/infrastructure",
         HostKind::Gitlab => "acme/platform/infrastructure",
     }

@@ -231,7 +231,8 @@ fn check(comment: &Comment, expect: Expect, words: &[&str]) -> anyhow::Result<()
 /// Splits a comment into its text and its hidden last line.
 fn marker(body: &str) -> anyhow::Result<(&str, Value)> {
     let (text, last) = body.trim_end().rsplit_once('\n').unwrap_or(("", body));
-    let json = last.strip_prefix("<!-- tidelock:").and_then(|rest| rest.strip_suffix("-->"));
+    let forms = [("<!-- tidelock:", "-->"), ("[//]: # (tidelock:", ")")];
+    let json = forms.iter().find_map(|(start, end)| last.strip_prefix(start)?.strip_suffix(end));
     let json = json.context("it has no hidden last line")?;
-    Ok((text, serde_json::from_str(json.trim()).context("its hidden line is not JSON")?))
+    Ok((text.trim_end(), serde_json::from_str(json.trim()).context("its hidden line is not JSON")?))
 }

@@ -1,7 +1,7 @@
 //! Settings of Gitea and Forgejo: `gitea-base-url`, the account there, and the proof of its deliveries.
 
 use super::check::SHORTEST_PROOF;
-use super::hosts::HostSettings;
+use super::hosts::{self, HostSettings};
 use super::typed::Reader;
 use super::{TokenSetting, addresses, check};
 use secrecy::SecretString;
@@ -77,32 +77,12 @@ pub(super) fn read(r: &mut Reader) -> Option<GiteaSettings> {
     let missing = format!("(ATLANTIS_GITEA_TOKEN) is missing, and so is gitea-token-file. {SCOPES}");
     let token = check::token(r, "gitea-token", "gitea-token-file", &missing);
     let (webhook_secret, previous_webhook_secret) = (r.secret(SECRET), r.secret(PREVIOUS));
-    check_proof(r, webhook_secret.as_ref());
+    hosts::check_secret(r, SECRET, webhook_secret.as_ref());
     if previous_webhook_secret.as_ref().is_some_and(check::is_guessable) {
         r.wrong(PREVIOUS, format!("is shorter than {SHORTEST_PROOF} characters: leave it out, and lose deliveries"));
     }
     let (hostname, base_url) = host?;
     Some(GiteaSettings { hostname, base_url, user, token, webhook_secret, previous_webhook_secret })
-}
-
-/// Checks that deliveries have a proof that cannot be guessed.
-fn check_proof(r: &mut Reader, secret: Option<&SecretString>) {
-    match (secret, r.switch("allow-unsigned-webhooks")) {
-        (Some(secret), _) if check::is_guessable(secret) => r.wrong(
-            SECRET,
-            format!(
-                "is shorter than {SHORTEST_PROOF} characters: it could be found by trying. Make one with `openssl rand -hex 20`, and \
-                 set it here and in the webhooks"
-            ),
-        ),
-        (Some(_), _) => {}
-        (None, true) => r.warn(SECRET, "is missing: everybody who reaches the port can run commands here"),
-        (None, false) => r.wrong(
-            SECRET,
-            "(ATLANTIS_GITEA_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set the same \
-             text here and in the webhooks on Gitea",
-        ),
-    }
 }
 
 #[cfg(test)]

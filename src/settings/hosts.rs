@@ -1,12 +1,15 @@
 //! The hosts of repositories that settings can name, for what concerns each of them.
 
+use super::check::{self, SHORTEST_PROOF};
 use super::table::Setting;
 use super::typed::Reader;
-use super::{Settings, azure_devops, gitea, github, gitlab};
+use super::{Settings, azure_devops, bitbucket_cloud, gitea, github, gitlab};
 use crate::config::permissions::Allowed;
+use secrecy::SecretString;
 
 /// All hosts.
-pub(super) static ALL: [&HostSettings; 4] = [&github::HOST, &azure_devops::HOST, &gitlab::HOST, &gitea::HOST];
+pub(super) static ALL: [&HostSettings; 5] =
+    [&github::HOST, &azure_devops::HOST, &gitlab::HOST, &gitea::HOST, &bitbucket_cloud::HOST];
 
 /// The settings of one host, by name.
 pub(super) struct HostSettings {
@@ -49,6 +52,31 @@ impl Settings {
     }
 }
 
+/// Checks that deliveries are signed with a secret that cannot be guessed. `setting` has the secret.
+pub(super) fn check_secret(r: &mut Reader, setting: &'static str, secret: Option<&SecretString>) {
+    match (secret, r.switch("allow-unsigned-webhooks")) {
+        (Some(secret), _) if check::is_guessable(secret) => r.wrong(
+            setting,
+            format!(
+                "is shorter than {SHORTEST_PROOF} characters: it could be found by trying. Make one with `openssl rand -hex 20`, and \
+                 set it here and in the webhooks"
+            ),
+        ),
+        (Some(_), _) => {}
+        (None, true) => r.warn(setting, "is missing: everybody who reaches the port can run commands here"),
+        (None, false) => {
+            let variable = setting.to_uppercase().replace('-', "_");
+            r.wrong(
+                setting,
+                format!(
+                    "(ATLANTIS_{variable}) is missing: without it everybody who reaches the port can run commands here. Set the same \
+                     text here and in the webhooks on the host"
+                ),
+            );
+        }
+    }
+}
+
 /// Refuses two hosts with one name: repositories are known by the name of their host.
 pub(super) fn check_names(settings: &Settings, r: &mut Reader) {
     let names = [
@@ -56,6 +84,7 @@ pub(super) fn check_names(settings: &Settings, r: &mut Reader) {
         settings.azure_devops.as_ref().map(|azure| &azure.hostname),
         settings.gitlab.as_ref().map(|gitlab| &gitlab.hostname),
         settings.gitea.as_ref().map(|gitea| &gitea.hostname),
+        settings.bitbucket_cloud.as_ref().map(|cloud| &cloud.hostname),
     ];
     let mut known: Vec<(&str, &String)> = Vec::new();
     for (host, name) in ALL.iter().zip(names) {

@@ -122,24 +122,17 @@ fn sorted() -> Vec<&'static Setting> {
 }
 
 /// Headings of the help, in this order.
-const HEADINGS: [&str; 6] = [
-    "Required",
-    "Usual",
-    "Settings",
-    "Settings that Atlantis does not have",
-    "Accepted, without an effect",
-    "Not built yet",
-];
+const HEADINGS: [&str; 5] =
+    ["Required", "Usual", "Settings", "Settings that Atlantis does not have", "Accepted, without an effect"];
 
 fn heading(setting: &Setting) -> &'static str {
-    let [required, usual, atlantis, tidelock, accepted, not_built] = HEADINGS;
+    let [required, usual, atlantis, tidelock, accepted] = HEADINGS;
     match setting.support {
         _ if REQUIRED.contains(&setting.name) => required,
         _ if USUAL.contains(&setting.name) => usual,
         Support::Atlantis => atlantis,
         Support::Tidelock => tidelock,
         Support::Accepted(_) => accepted,
-        Support::NotBuilt => not_built,
     }
 }
 

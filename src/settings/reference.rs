@@ -28,9 +28,6 @@ pub fn reference() -> String {
     group(&mut page, "Accepted, without an effect", "A value other than the default causes a warning.", |support| {
         matches!(support, Support::Accepted(_))
     });
-    group(&mut page, "Not built yet", "A value other than the default stops the start.", |support| {
-        support == Support::NotBuilt
-    });
     page
 }
 

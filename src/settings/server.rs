@@ -2,6 +2,7 @@
 //! `without_effect`.
 
 use super::azure_devops::{self, AzureDevOpsSettings};
+use super::bitbucket_cloud::{self, BitbucketCloudSettings};
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::gitea::{self, GiteaSettings};
@@ -40,6 +41,8 @@ settings! {
             gitlab: Option<GitlabSettings> = gitlab::read,
             /// Address of Gitea or Forgejo, and the account there.
             gitea: Option<GiteaSettings> = gitea::read,
+            /// Address of Bitbucket Cloud, and the account there.
+            bitbucket_cloud: Option<BitbucketCloudSettings> = bitbucket_cloud::read,
             /// Access to the server.
             access: AccessSettings = AccessSettings::read,
             /// How people sign in, where it is neither Identity-Aware Proxy nor `web_basic_auth`.
@@ -152,7 +155,7 @@ settings! {
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
             gh_team_allowlist: List => check::team_allowlist,
             /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, folded on GitLab and
-            /// Gitea, a closed thread on Azure DevOps.
+            /// Gitea, a closed thread on Azure DevOps. Bitbucket cannot hide comments.
             hide_prev_plan_comments: Switch = "false",
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
@@ -273,8 +276,8 @@ settings! {
             /// Number of proxies before this server that add an address to X-Forwarded-For, 0 to 2: 0 takes the address of the connection,
             /// 1 the last entry, 2 the one before it. Cloud Run adds one; a load balancer before it adds another.
             trusted_proxy_hops: Number -> u8 = "0" => number::<0, 2, _>,
-            /// Addresses that may call /events: github, gitlab and azuredevops (their published ranges; Gitea publishes none), addresses,
-            /// ranges such as 192.0.2.0/24; by default all. Signatures are verified either way.
+            /// Addresses that may call /events: github, gitlab, bitbucket and azuredevops (their published ranges; Gitea publishes none),
+            /// addresses, ranges such as 192.0.2.0/24; by default all. Signatures are verified either way.
             webhook_allowlist: List,
             /// For tests: where the ranges are published that github in webhook-allowlist stands for.
             github_meta_url: Text -> Option<String> => github::meta_url,

@@ -37,8 +37,6 @@ pub(super) enum Support {
     Atlantis,
     /// It works, and Atlantis does not have it.
     Tidelock,
-    /// Any value but the default stops the start.
-    NotBuilt,
     /// Accepted without an effect; the warning gives this reason. Empty if no warning is needed.
     Accepted(&'static str),
 }

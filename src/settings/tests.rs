@@ -197,15 +197,7 @@ fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
 }
 
 #[test]
-fn what_is_not_built_stops_the_start_by_name() {
-    type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
-    let cases: [Case; 2] = [
-        (&[], &[("ATLANTIS_BITBUCKET_TOKEN", "x")], "ATLANTIS_BITBUCKET_TOKEN is not built yet: leave it out"),
-        (&["--bitbucket-user=bot"], &[], "--bitbucket-user is not built yet: leave it out"),
-    ];
-    for (args, env, expected) in cases {
-        assert_eq!(invalid(args, env), expected);
-    }
+fn defaults_of_settings_without_an_effect_are_accepted() {
     let off = ["--gh-app-id=0", "--locking-db-type=boltdb", "--gitlab-hostname=gitlab.com", "--language=en-US"];
     loaded(&off, &[("ATLANTIS_SLACK_TOKEN", ""), ("ATLANTIS_REDIS_PORT", "6379")]);
 }
@@ -226,7 +218,7 @@ fn what_has_no_effect_is_warned_of() {
 #[test]
 fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     let file = "locking-db-type: redis\nredis-host: redis.internal\nredis-port: 6380\nwrite-git-creds: false\n";
-    let args = ["--share-plan-dir=/plans", "--bitbucket-base-url=https://git.example.com"];
+    let args = ["--share-plan-dir=/plans"];
     let env = [
         ("ATLANTIS_REDIS_PASSWORD", "redis-password-value"),
         ("ATLANTIS_REDIS_TLS_ENABLED", "true"),
@@ -248,12 +240,11 @@ fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     }
     for (name, why) in [
         ("--share-plan-dir", "plans are kept in the bucket"),
-        ("--bitbucket-base-url", "Bitbucket is not built yet"),
         ("ATLANTIS_SLACK_TOKEN", "it matters with webhooks in the config file alone"),
     ] {
         assert!(s.warnings.contains(&format!("{name} has no effect: {why}")), "{name}: {:#?}", s.warnings);
     }
-    assert_eq!(s.warnings.len(), 8, "{:#?}", s.warnings);
+    assert_eq!(s.warnings.len(), 7, "{:#?}", s.warnings);
     let secrets: Vec<_> = s.secrets.iter().map(|secret| secret.expose_secret()).collect();
     assert!(secrets.contains(&"redis-password-value") && secrets.contains(&"slack-token-value"));
 }

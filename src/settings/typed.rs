@@ -154,17 +154,13 @@ impl Reader {
         choices[0].1
     }
 
-    /// Rejects settings that are not built, and warns of those without an effect, unless they have their default values.
+    /// Warns of settings without an effect, unless they have their default values, and of secrets that others see.
     pub(super) fn check_support(&mut self) {
-        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+        let mut warnings = Vec::new();
         for (setting, given) in self.values.iter() {
             let place = &given.place;
             let is_default = is_default(setting, given.value.expose_secret());
             match setting.support {
-                Support::NotBuilt if !is_default => {
-                    let text = format!("{place} is not built yet: leave it out");
-                    problems.push(SettingProblem { text, is_missing: false });
-                }
                 Support::Accepted(why) if !is_default && !why.is_empty() => {
                     warnings.push(format!("{place} has no effect: {why}"))
                 }
@@ -174,7 +170,6 @@ impl Reader {
                 warnings.push(format!("{place} is a secret that everybody on this machine can see: use its variable"));
             }
         }
-        self.problems.append(&mut problems);
         self.warnings.append(&mut warnings);
     }
 }

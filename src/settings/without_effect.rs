@@ -1,6 +1,6 @@
-//! Settings of Atlantis that are known and have no effect: their feature does not exist here, works differently, or is not built yet.
+//! Settings of Atlantis that are known and have no effect: their feature does not exist here, or works differently.
 
-use super::table::Support::{Accepted, NotBuilt};
+use super::table::Support::Accepted;
 
 without_effect! {
     static SETTINGS {
@@ -15,10 +15,6 @@ without_effect! {
         }
         Accepted("") => {
             "websocket-check-origin": Switch = "false", "Check the origin of readers of live logs; always on.";
-        }
-        Accepted("Bitbucket is not built yet") => {
-            "bitbucket-api-user": Text, "User for the API of Bitbucket Cloud.";
-            "bitbucket-base-url": Text = "https://api.bitbucket.org", "Bitbucket Cloud, or a Bitbucket Server.";
         }
         Accepted("plans are kept in the bucket") => {
             "enable-external-stores": Switch = "false", "Keep plans in an external store; see bucket.";
@@ -46,11 +42,6 @@ without_effect! {
         }
         Accepted("a remote run is known by what Terraform says; logs are live either way") => {
             "tfe-local-execution-mode": Switch = "false", "Terraform Enterprise runs nothing itself.";
-        }
-        NotBuilt => {
-            "bitbucket-token": Secret, "Token for Bitbucket.";
-            "bitbucket-user": Text, "User on Bitbucket.";
-            "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
         }
     }
 }

@@ -116,7 +116,7 @@ fn the_forms_for_programs_lead_to_every_entry_and_nothing_in_them_is_run() {
             (2, 6000 + 2 + 1),
             "two heads, and one line that says that it is not all"
         );
-        assert_eq!(lines[0], "at,who,act,subject,result,why,repository,pull,project,commit,plan,request");
+        assert_eq!(lines[0], "at,who,act,subject,result,why,repository,pull,project,commit,plan,request,name");
         let cells =
             format!(r#""1970-01-01T00:00:00Z","'=HYPERLINK(""x""){HOSTILE}","unlock","entry 6000","entry, 6000","""#);
         assert!(lines[1].starts_with(&cells), "{}", lines[1]);

@@ -383,9 +383,10 @@ fn settings_are_read_as_by_the_server_and_are_required_of_a_server_alone() {
     let (code, text) = check(&["--server", place], &server);
     assert!(code == Some(0) && text.contains("  - state is kept in --bucket"), "{text}");
     let (code, text) =
-        check(&["--port=x", place], &[("ATLANTIS_BITBUCKET_TOKEN", "hunter2-of-bitbucket"), ("ATLANTIS_GH_TOKN", "x")]);
+        check(&["--port=x", place], &[("ATLANTIS_BITBUCKET_WEBHOOK_SECRET", "hunter2"), ("ATLANTIS_GH_TOKN", "x")]);
     assert_eq!(code, Some(1), "{text}");
-    for said in ["--port is no number", "ATLANTIS_BITBUCKET_TOKEN is not built yet", "did you mean ATLANTIS_GH_TOKEN?"]
+    for said in
+        ["--port is no number", "ATLANTIS_BITBUCKET_WEBHOOK_SECRET is shorter than", "did you mean ATLANTIS_GH_TOKEN?"]
     {
         assert!(text.contains(said), "{said}: {text}");
     }

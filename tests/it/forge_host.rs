@@ -23,6 +23,8 @@ pub(crate) trait ForgeKind: 'static {
     const REFUSAL: (&'static str, &'static str);
     /// True if authors can approve their own pull requests.
     const AUTHORS_APPROVE: bool;
+    /// True if an approval stays until its person takes it back, and cannot be given again before.
+    const APPROVALS_STAY: bool = false;
     /// States of statuses that are neither a success nor a failure.
     const WAITING: &'static [&'static str];
 
@@ -176,6 +178,10 @@ impl<K: ForgeKind> FlowHost for ForgeHost<K> {
 
     async fn vote_on(&self, _: &Ctx, number: u64, who: &str, approves: bool) {
         let pull = self.pull(number);
+        if K::APPROVALS_STAY {
+            // Fails without an approval of this person.
+            pull.vote(who, 0).ok();
+        }
         if approves { pull.approve(who) } else { pull.request_changes(who) }.unwrap();
         self.delivered().await;
     }

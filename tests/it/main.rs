@@ -13,6 +13,7 @@ mod autoplan;
 mod azure_devops;
 mod bad_moments;
 mod bases;
+mod bitbucket_cloud;
 mod buttons;
 mod bypass;
 mod check;

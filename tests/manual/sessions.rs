@@ -116,7 +116,7 @@ impl Place {
         Place { shell, forge, runtime, url, dir }
     }
 
-    /// A place for `get-started.md`.
+    /// A place for `docs/get-started.md`.
     fn on_github() -> Place {
         let mut place = Place::new(HostKind::Github);
         let work = place.dir.path().join("work");
@@ -145,7 +145,7 @@ impl Place {
         place
     }
 
-    /// Plays `get-started.md`, with the webhook set as soon as the server runs.
+    /// Plays `docs/get-started.md`, with the webhook set as soon as the server runs.
     fn start(&mut self) {
         for session in sessions("get-started.md") {
             self.shell.play(&session);
@@ -219,6 +219,13 @@ fn azure_devops() {
     let mut place = Place::new(HostKind::AzureDevOps);
     place.shell.replace("dev.azure.com/my-organization/*", "localhost/*");
     place.shell.play(&only("azure-devops.md"));
+}
+
+#[test]
+fn bitbucket_cloud() {
+    let mut place = Place::new(HostKind::BitbucketCloud);
+    place.shell.replace("bitbucket.org/acme/*", "127.0.0.4/*");
+    place.shell.play(&only("bitbucket-cloud.md"));
 }
 
 /// Returns the one session of a page.

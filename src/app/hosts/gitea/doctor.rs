@@ -2,9 +2,9 @@
 
 mod hooks;
 
+use super::super::served::{names, wanted};
 use super::client;
 use crate::app::doctor::report::Findings;
-use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
 use crate::settings::{GiteaSettings, Settings};
 use crate::vcs::{Host as _, HostError};
@@ -20,8 +20,6 @@ const SCOPES: [(&str, &str); 4] = [
 ];
 /// Scope of a token that sees public repositories only.
 const PUBLIC_ONLY: &str = "public-only";
-/// Maximum number of names in one line.
-const SHOWN: usize = 5;
 /// Maximum number of repositories that are looked at one by one.
 const MAX_REPOSITORIES: usize = 50;
 
@@ -127,22 +125,12 @@ async fn repositories(
     options: &GiteaSettings,
     findings: &mut Findings,
 ) -> Vec<ServedRepository> {
-    let allowlist = Allowlist::new(&settings.repo_allowlist);
-    let mut wanted: Vec<RepoId> = named(settings, options);
-    match gitea.repositories().await {
-        Ok(seen) => {
-            let seen = seen.into_iter().filter(|access| !access.archived && allowlist.allows(&access.repo));
-            for repo in seen.map(|access| access.repo) {
-                if !wanted.iter().any(|known| known.to_string().eq_ignore_ascii_case(&repo.to_string())) {
-                    wanted.push(repo);
-                }
-            }
-        }
-        Err(error) => {
-            let text = format!("the account's repositories cannot be listed: {error}");
-            findings.unknown(GITEA, text, "run the doctor again");
-        }
-    }
+    let seen = gitea.repositories().await.unwrap_or_else(|error| {
+        let text = format!("the account's repositories cannot be listed: {error}");
+        findings.unknown(GITEA, text, "run the doctor again");
+        Vec::new()
+    });
+    let wanted = wanted(settings, &options.hostname, seen);
     let invite = format!("make {} a collaborator who may write there, or give it a team", options.user);
     if wanted.is_empty() {
         let rules = settings.repo_allowlist.join(",");
@@ -176,12 +164,6 @@ async fn repositories(
     served
 }
 
-/// Returns the repositories on this host that rules name in full.
-fn named(settings: &Settings, options: &GiteaSettings) -> Vec<RepoId> {
-    let rules = settings.repo_allowlist.iter().map(|rule| rule.trim()).filter(|rule| !rule.contains(['*', '!']));
-    rules.filter_map(RepoId::of_whole_name).filter(|repo| repo.host.eq_ignore_ascii_case(&options.hostname)).collect()
-}
-
 /// Reports on our rights in a repository; returns true if statuses can be set there.
 fn judge_repository(name: &str, access: &GiteaRepository, invite: &str, findings: &mut Findings) -> bool {
     if access.archived {
@@ -203,12 +185,6 @@ fn judge_repository(name: &str, access: &GiteaRepository, invite: &str, findings
         findings.warn(GITEA, text, "give the account the right to administer it");
     }
     true
-}
-
-fn names(list: &[String]) -> String {
-    let more = list.len().saturating_sub(SHOWN);
-    let shown = list.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    shown + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
 #[cfg(test)]

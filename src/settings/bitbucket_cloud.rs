@@ -1,0 +1,250 @@
+//! Settings of Bitbucket Cloud: `bitbucket-base-url`, the account there, and the proof of its deliveries.
+
+use super::check::SHORTEST_PROOF;
+use super::hosts::{self, HostSettings};
+use super::typed::Reader;
+use super::{TokenSetting, addresses, check};
+use secrecy::SecretString;
+
+rows! {
+    static ROWS {
+        Atlantis {
+            /// E-mail address of the account, with which the API takes an API token. Not needed for access tokens.
+            bitbucket_api_user: Text,
+            /// Bitbucket Cloud, or https://HOST[:PORT][/PATH]/2.0 of a proxy before it. Bitbucket Data Center is not supported yet.
+            bitbucket_base_url: Text = "https://api.bitbucket.org",
+            /// API token of the account, with the scopes of docs/bitbucket-cloud.md, or access token of a repository, project or workspace.
+            bitbucket_token: Secret,
+            /// E-mail address of the account with an API token, or x-token-auth for an access token.
+            bitbucket_user: Text,
+            /// Secret with which Bitbucket signs deliveries, of 16 characters or more.
+            bitbucket_webhook_secret: Secret,
+        }
+        Tidelock {
+            /// The previous secret, still accepted: for a change of secrets without a lost delivery.
+            bitbucket_previous_webhook_secret: Secret,
+            /// File with bitbucket-token, read again on every use.
+            bitbucket_token_file: Path,
+        }
+    }
+}
+
+/// Bitbucket Cloud among the hosts of the settings.
+pub(super) static HOST: HostSettings = HostSettings {
+    rows: ROWS,
+    hostname: BASE_URL,
+    naming: &[USER, API_USER, "bitbucket-token", "bitbucket-token-file", SECRET],
+    account: &[USER, API_USER, "bitbucket-token"],
+    secret_files: &["bitbucket-token-file"],
+};
+
+/// Address of Bitbucket Cloud, our account there, and the proof of its deliveries.
+pub struct BitbucketCloudSettings {
+    /// Name as in repository ids: without scheme, port and path.
+    pub hostname: String,
+    /// Address of the API: `https://api.bitbucket.org/2.0`, or `https://HOST/PATH/2.0`.
+    pub base_url: String,
+    /// Empty if only `api_user` is set.
+    pub user: String,
+    /// Empty if it is not set.
+    pub api_user: String,
+    /// Absent only with `events-only`.
+    pub token: Option<TokenSetting>,
+    /// Absent only with `allow-unsigned-webhooks`.
+    pub webhook_secret: Option<SecretString>,
+    /// Setting of ours: the previous secret, which is still accepted.
+    pub previous_webhook_secret: Option<SecretString>,
+}
+
+impl BitbucketCloudSettings {
+    /// Returns the name of the account in the settings: the e-mail address, if there is one.
+    pub fn account(&self) -> &str {
+        if self.api_user.is_empty() { &self.user } else { &self.api_user }
+    }
+}
+
+const BASE_URL: &str = "bitbucket-base-url";
+const USER: &str = "bitbucket-user";
+const API_USER: &str = "bitbucket-api-user";
+const SECRET: &str = "bitbucket-webhook-secret";
+const PREVIOUS: &str = "bitbucket-previous-webhook-secret";
+/// User of access tokens.
+const ACCESS_TOKEN: &str = "x-token-auth";
+/// Name of the host, and that of its API.
+const OWN_HOSTS: [&str; 2] = ["bitbucket.org", "api.bitbucket.org"];
+/// Path of the API.
+const API: &str = "/2.0";
+/// Message about the scopes and rights that the token needs.
+const SCOPES: &str = "An API token needs the scopes of docs/bitbucket-cloud.md, and its account the right to write to the repositories (to \
+     administer them, for approvals, for `mergeable` and for `tidelock doctor` to read webhooks)";
+
+/// Reads address and account if they are set; reports everything that is missing.
+pub(super) fn read(r: &mut Reader) -> Option<BitbucketCloudSettings> {
+    let host = host_and_api(&r.text(BASE_URL)).map_err(|what| r.wrong(BASE_URL, what)).ok();
+    if !HOST.is_named(r) {
+        return None;
+    }
+    let [user, api_user] = [USER, API_USER].map(|name| r.text(name).trim().to_owned());
+    if user.is_empty() && api_user.is_empty() {
+        r.wrong(
+            USER,
+            "(ATLANTIS_BITBUCKET_USER) is missing: the e-mail address of the account that the API token belongs to, or x-token-auth for \
+             an access token",
+        );
+    }
+    match (user.as_str(), api_user.as_str()) {
+        (ACCESS_TOKEN, "") => {}
+        (ACCESS_TOKEN, _) => {
+            r.wrong(API_USER, "is for API tokens, and bitbucket-user is that of access tokens: leave one of them out")
+        }
+        (name, "") if !name.is_empty() && !name.contains('@') => {
+            r.warn(USER, "is no e-mail address, which the API takes with API tokens: set bitbucket-api-user to it");
+        }
+        _ => {}
+    }
+    let missing = format!("(ATLANTIS_BITBUCKET_TOKEN) is missing, and so is bitbucket-token-file. {SCOPES}");
+    let token = check::token(r, "bitbucket-token", "bitbucket-token-file", &missing);
+    let (webhook_secret, previous_webhook_secret) = (r.secret(SECRET), r.secret(PREVIOUS));
+    hosts::check_secret(r, SECRET, webhook_secret.as_ref());
+    if previous_webhook_secret.as_ref().is_some_and(check::is_guessable) {
+        r.wrong(PREVIOUS, format!("is shorter than {SHORTEST_PROOF} characters: leave it out, and lose deliveries"));
+    }
+    let (hostname, base_url) = host?;
+    Some(BitbucketCloudSettings { hostname, base_url, user, api_user, token, webhook_secret, previous_webhook_secret })
+}
+
+/// Returns the name of the host as in repository ids, and the address of the API. Every address whose path does not end with that of the
+/// API is taken for one of Bitbucket Data Center, as Atlantis takes it.
+fn host_and_api(text: &str) -> Result<(String, String), &'static str> {
+    const FORM: &str = "is neither https://api.bitbucket.org nor of the form https://HOST/2.0, for a proxy before it";
+    let (hostname, base) = addresses::host_and_base(text, FORM)?;
+    let [own, api] = OWN_HOSTS;
+    if OWN_HOSTS.contains(&hostname.as_str()) {
+        let of_host = |name: &str| [format!("https://{name}"), format!("https://{name}{API}")];
+        let is_known = of_host(own).contains(&base) || of_host(api).contains(&base);
+        return if is_known { Ok((own.to_owned(), format!("https://{api}{API}"))) } else { Err(FORM) };
+    }
+    if base.ends_with(API) {
+        return Ok((hostname, base));
+    }
+    Err(
+        "is an address of Bitbucket Data Center, which is not supported yet; that of Bitbucket Cloud is https://api.bitbucket.org, or that \
+         of a proxy with /2.0 at its end",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{invalid, loaded};
+    use super::*;
+    use secrecy::ExposeSecret;
+
+    const ACCOUNT: [(&str, &str); 3] = [
+        ("ATLANTIS_BITBUCKET_USER", "bot@example.com"),
+        ("ATLANTIS_BITBUCKET_TOKEN", "bitbucket_token_value\n"),
+        ("ATLANTIS_BITBUCKET_WEBHOOK_SECRET", "a_secret_of_hooks"),
+    ];
+
+    #[test]
+    fn the_base_url_is_that_of_the_cloud_or_of_a_proxy() {
+        let api = "https://api.bitbucket.org/2.0";
+        for (text, hostname, base) in [
+            ("", "bitbucket.org", api),
+            ("https://api.bitbucket.org", "bitbucket.org", api),
+            ("https://API.bitbucket.org/", "bitbucket.org", api),
+            ("https://api.bitbucket.org/2.0/", "bitbucket.org", api),
+            ("https://bitbucket.org", "bitbucket.org", api),
+            ("api.bitbucket.org", "bitbucket.org", api),
+            ("https://proxy.example.com:8443/bb/2.0", "proxy.example.com", "https://proxy.example.com:8443/bb/2.0"),
+            ("http://127.0.0.4:3000/2.0", "127.0.0.4", "http://127.0.0.4:3000/2.0"),
+        ] {
+            let read = loaded(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT).bitbucket_cloud.unwrap();
+            assert_eq!((read.hostname.as_str(), read.base_url.as_str()), (hostname, base), "{text}");
+        }
+        for text in ["https://git.example.com", "https://git.example.com/2.0/x", "https://bitbucket.org.example.com"] {
+            let said = invalid(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT);
+            assert!(said.contains("bitbucket-base-url is an address of Bitbucket Data Center"), "{said}");
+        }
+        for text in [
+            "http://proxy.example.com/2.0",
+            "ftp://x/2.0",
+            "a b",
+            "https://u:p@host/2.0",
+            "https://host/2.0?x",
+            "https://api.bitbucket.org/1.0",
+            "https://api.bitbucket.org:8443",
+        ] {
+            assert!(
+                invalid(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT).contains("bitbucket-base-url"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn it_is_served_beside_another_host_or_alone() {
+        let both = loaded(&[], &ACCOUNT);
+        let cloud = both.bitbucket_cloud.unwrap();
+        assert!(both.github.is_some() && cloud.user == "bot@example.com" && cloud.account() == "bot@example.com");
+        assert!(
+            matches!(cloud.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "bitbucket_token_value")
+        );
+        for secret in ["bitbucket_token_value", "a_secret_of_hooks"] {
+            assert!(both.secrets.iter().any(|known| known.expose_secret() == secret), "{secret} is masked");
+        }
+        let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
+        let alone = loaded(&[], &[&ACCOUNT[..], &without].concat());
+        assert!(alone.github.is_none() && alone.bitbucket_cloud.is_some());
+        assert!(loaded(&["--bitbucket-base-url=https://p.example.com/2.0"], &[]).bitbucket_cloud.is_none());
+    }
+
+    #[test]
+    fn the_account_is_an_address_or_the_name_of_access_tokens() {
+        let with = |user: &'static str| [&[("ATLANTIS_BITBUCKET_USER", user)], &ACCOUNT[1..]].concat();
+        let read = loaded(&["--bitbucket-api-user=bot@example.com"], &with("bot")).bitbucket_cloud.unwrap();
+        assert_eq!((read.user.as_str(), read.account()), ("bot", "bot@example.com"));
+        let read = loaded(&["--bitbucket-api-user=bot@example.com"], &ACCOUNT[1..]).bitbucket_cloud.unwrap();
+        assert_eq!((read.user.as_str(), read.account()), ("", "bot@example.com"));
+        assert_eq!(loaded(&[], &with("x-token-auth")).bitbucket_cloud.unwrap().account(), "x-token-auth");
+        let said = invalid(&["--bitbucket-api-user=bot@example.com"], &with("x-token-auth"));
+        assert!(said.contains("bitbucket-api-user is for API tokens"), "{said}");
+        let warned = loaded(&[], &with("bot")).warnings;
+        assert!(warned.iter().any(|text| text.contains("set bitbucket-api-user to it")), "{warned:?}");
+    }
+
+    #[test]
+    fn a_secret_that_could_be_found_by_trying_is_refused() {
+        let with = |secret: &'static str| [&ACCOUNT[..2], &[(ACCOUNT[2].0, secret)]].concat();
+        let said = invalid(&[], &with("fifteen_letters"));
+        assert!(said.contains("BITBUCKET_WEBHOOK_SECRET is shorter than 16 characters"), "{said}");
+        assert!(loaded(&[], &with("sixteen__letters")).bitbucket_cloud.is_some());
+        let said = invalid(&["--bitbucket-previous-webhook-secret=short"], &ACCOUNT);
+        assert!(said.contains("shorter than 16 characters"), "{said}");
+        let open = loaded(&["--allow-unsigned-webhooks"], &ACCOUNT[..2]);
+        assert!(
+            open.bitbucket_cloud.is_some()
+                && open.warnings.iter().any(|text| text.contains("everybody who reaches the port"))
+        );
+    }
+
+    #[test]
+    fn the_token_may_lie_in_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "token_of_the_file\n").unwrap();
+        let path = format!("--bitbucket-token-file={}", file.path().display());
+        assert!(invalid(&[&path], &ACCOUNT).contains("bitbucket-token are both given"));
+        let read = loaded(&[&path], &[ACCOUNT[0], ACCOUNT[2]]);
+        assert!(read.secrets.iter().any(|known| known.expose_secret() == "token_of_the_file"));
+        assert!(matches!(read.bitbucket_cloud.unwrap().token, Some(TokenSetting::File(path)) if path == file.path()));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (name, _) in ACCOUNT {
+            let setting = name.trim_start_matches("ATLANTIS_").to_lowercase().replace('_', "-");
+            let env: Vec<_> = ACCOUNT.iter().copied().filter(|(other, _)| *other != name).collect();
+            let said = invalid(&[], &env);
+            assert!(said.contains(&format!("{setting} ")) && said.contains("is missing"), "{said}");
+        }
+    }
+}
