@@ -26,12 +26,13 @@ locals {
     local.with_github ? ["github"] : [],
     var.azuredevops != null ? ["azuredevops"] : [],
     var.gitlab != null ? ["gitlab"] : [],
+    var.bitbucket != null ? ["bitbucket"] : [],
   )
   webhook_ranges = sort(distinct(flatten([for s in local.webhook_sources : lookup(local.published_ranges, s, [s])])))
 
-  # The server knows three of the names, and keeps GitHub's ranges fresh.
+  # The server knows the names, and keeps the ranges of those fresh that publish them for programs.
   server_allowlist = sort(distinct(flatten([
-    for s in local.webhook_sources : contains(["github", "gitlab", "azuredevops"], s) ? [s] : lookup(local.published_ranges, s, [s])
+    for s in local.webhook_sources : contains(["github", "gitlab", "bitbucket", "azuredevops"], s) ? [s] : lookup(local.published_ranges, s, [s])
   ])))
 
   with_armor = local.with_balancer && var.enable_cloud_armor

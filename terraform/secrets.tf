@@ -11,12 +11,14 @@ locals {
     var.azuredevops == null ? {} : { azuredevops_token = "TIDELOCK_AZUREDEVOPS_TOKEN" },
     var.gitlab == null ? {} : { gitlab_token = "TIDELOCK_GITLAB_TOKEN" },
     var.gitea == null ? {} : { gitea_token = "TIDELOCK_GITEA_TOKEN" },
+    var.bitbucket == null ? {} : { bitbucket_token = "TIDELOCK_BITBUCKET_TOKEN" },
   )
   webhook_credentials = merge(
     local.with_github ? { gh_webhook_secret = "TIDELOCK_GH_WEBHOOK_SECRET" } : {},
     var.azuredevops == null ? {} : { azuredevops_webhook_password = "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD" },
     var.gitlab == null ? {} : { gitlab_webhook_secret = "TIDELOCK_GITLAB_WEBHOOK_SECRET" },
     var.gitea == null ? {} : { gitea_webhook_secret = "TIDELOCK_GITEA_WEBHOOK_SECRET" },
+    var.bitbucket == null ? {} : { bitbucket_webhook_secret = "TIDELOCK_BITBUCKET_WEBHOOK_SECRET" },
   )
 
   secret_names = {
@@ -36,6 +38,7 @@ locals {
       azuredevops_previous_webhook_password = "azuredevops_webhook_password"
       gitlab_previous_webhook_secret        = "gitlab_webhook_secret"
       gitea_previous_webhook_secret         = "gitea_webhook_secret"
+      bitbucket_previous_webhook_secret     = "bitbucket_webhook_secret"
     } : before => key if contains(keys(var.secret_versions), before) && contains(keys(local.webhook_credentials), key)
   }
 

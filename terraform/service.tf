@@ -25,6 +25,7 @@ locals {
       TIDELOCK_GITLAB_USER     = var.gitlab.user
     },
     var.gitea == null ? {} : { TIDELOCK_GITEA_BASE_URL = var.gitea.base_url, TIDELOCK_GITEA_USER = var.gitea.user },
+    var.bitbucket == null ? {} : { TIDELOCK_BITBUCKET_BASE_URL = var.bitbucket.base_url, TIDELOCK_BITBUCKET_USER = var.bitbucket.user },
   )
 
   # The receiver has no key: the App is named to it as the server names it by itself.
@@ -55,7 +56,9 @@ locals {
   )
 
   scratch_path = "/var/lib/tidelock"
-  file_names   = { gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token", gitlab_token = "token", gitea_token = "token" }
+  file_names = {
+    gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token", gitlab_token = "token", gitea_token = "token", bitbucket_token = "token"
+  }
 }
 
 resource "google_cloud_run_v2_service" "leader" {

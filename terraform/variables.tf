@@ -1,5 +1,5 @@
 # The settings of a deployment. Only project_id, region, repo_allowlist and (with a load balancer) domain have no default; nor has image,
-# but in a release's archive. At least one of github, github_app, gitlab, gitea and azuredevops is needed.
+# but in a release's archive. At least one of github, github_app, gitlab, gitea, bitbucket and azuredevops is needed.
 
 # Where
 
@@ -218,9 +218,9 @@ variable "webhook_sources" {
     condition = var.webhook_sources != null || (
       try(var.github.hostname, "github.com") == "github.com" && try(var.github_app.hostname, "github.com") == "github.com"
       && try(var.azuredevops.hostname, "dev.azure.com") == "dev.azure.com" && try(var.gitlab.hostname, "gitlab.com") == "gitlab.com"
-      && var.gitea == null
+      && try(var.bitbucket.base_url, "https://api.bitbucket.org") == "https://api.bitbucket.org" && var.gitea == null
     )
-    error_message = "webhook_sources is needed: the published addresses are those of github.com, gitlab.com and dev.azure.com, not of another host, and not of Gitea."
+    error_message = "webhook_sources is needed: the published addresses are those of github.com, gitlab.com, bitbucket.org and dev.azure.com, not of another host, and not of Gitea."
   }
 
   validation {
@@ -541,8 +541,10 @@ variable "azuredevops" {
   }
 
   validation {
-    condition     = var.github != null || var.github_app != null || var.azuredevops != null || var.gitlab != null || var.gitea != null
-    error_message = "The server needs at least one of github, github_app, gitlab, gitea and azuredevops."
+    condition = (
+      var.github != null || var.github_app != null || var.azuredevops != null || var.gitlab != null || var.gitea != null || var.bitbucket != null
+    )
+    error_message = "The server needs at least one of github, github_app, gitlab, gitea, bitbucket and azuredevops."
   }
 }
 
@@ -591,6 +593,31 @@ variable "gitea" {
   }
 }
 
+variable "bitbucket" {
+  description = <<-EOT
+    Our account on Bitbucket Cloud, alone or beside other hosts: `user` is its e-mail address, or x-token-auth for an access token; `base_url`
+    https://api.bitbucket.org, or that of a proxy with /2.0 at its end. Its token is the secret bitbucket_token, what deliveries are signed with
+    bitbucket_webhook_secret, of 16 characters or more.
+  EOT
+  type = object({
+    user     = string
+    base_url = optional(string, "https://api.bitbucket.org")
+  })
+  default = null
+
+  validation {
+    condition     = var.bitbucket == null || try(length(var.bitbucket.user) > 0, false)
+    error_message = "bitbucket.user is the account's e-mail address, or x-token-auth for an access token."
+  }
+
+  validation {
+    condition = var.bitbucket == null || can(regex(
+      "^https://(api[.]bitbucket[.]org|[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?/2[.]0)/?$", var.bitbucket.base_url
+    ))
+    error_message = "bitbucket.base_url is https://api.bitbucket.org, or https://HOST/2.0 of a proxy before it; Bitbucket Data Center is not supported yet."
+  }
+}
+
 variable "repo_allowlist" {
   description = "Repositories to serve, such as github.com/acme/*; ! in front excludes. Whoever can open a pull request there runs code with the server's identity."
   type        = list(string)
@@ -601,8 +628,8 @@ variable "repo_allowlist" {
   }
 
   validation {
-    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "gitlab.com/*", "gitea.com/*", "codeberg.org/*", "dev.azure.com/*", "*"], r)])
-    error_message = "repo_allowlist does not take all of github.com, gitlab.com, gitea.com, codeberg.org or dev.azure.com: anybody could run code here."
+    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "gitlab.com/*", "gitea.com/*", "codeberg.org/*", "bitbucket.org/*", "dev.azure.com/*", "*"], r)])
+    error_message = "repo_allowlist does not take all of github.com, gitlab.com, gitea.com, codeberg.org, bitbucket.org or dev.azure.com: anybody could run code here."
   }
 }
 
@@ -665,6 +692,8 @@ variable "secrets" {
     gitlab_webhook_secret        = optional(string)
     gitea_token                  = optional(string)
     gitea_webhook_secret         = optional(string)
+    bitbucket_token              = optional(string)
+    bitbucket_webhook_secret     = optional(string)
   })
   default  = {}
   nullable = false
@@ -689,6 +718,8 @@ variable "secret_values" {
     gitlab_webhook_secret        = optional(string)
     gitea_token                  = optional(string)
     gitea_webhook_secret         = optional(string)
+    bitbucket_token              = optional(string)
+    bitbucket_webhook_secret     = optional(string)
   })
   default   = null
   sensitive = true
@@ -706,7 +737,7 @@ variable "secret_versions" {
   description = <<-EOT
     Version numbers of secrets, by the keys of secrets and the variables of secret_env. The service names numbers, so that a
     rotated secret is a rollout and an old revision goes on with the old value. Of what is left out the newest is looked up while planning.
-    `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret`, `gitea_previous_webhook_secret` and
+    `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret`, `gitea_previous_webhook_secret`, `bitbucket_previous_webhook_secret` and
     `azuredevops_previous_webhook_password` are older versions of the webhook secrets and of the service hooks' password that are still
     taken while the host changes to the newer one.
   EOT

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps, GitLab, Gitea. A value goes by
+# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps, GitLab, Gitea, Bitbucket. A value goes by
 # standard input or a descriptor; checks ask the host whose it is.
 # shellcheck disable=SC2154,SC2034 # variables of scripts/deploy
 
@@ -16,6 +16,7 @@ secret_keys() {
     [ -z "$azuredevops_user" ] || printf 'azuredevops_token\nazuredevops_webhook_password\n'
     [ -z "$gitlab_user" ] || printf 'gitlab_token\ngitlab_webhook_secret\n'
     [ -z "$gitea_user" ] || printf 'gitea_token\ngitea_webhook_secret\n'
+    [ -z "$bitbucket_user" ] || printf 'bitbucket_token\nbitbucket_webhook_secret\n'
 }
 
 check_hosts() {
@@ -27,13 +28,14 @@ check_hosts() {
     matches "$azuredevops_hostname" '^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$' || fault "$azuredevops_hostname is no host name" "--azuredevops-hostname without https://, such as tfs.example.com/tfs"
     matches "$gitlab_hostname" '^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$' || fault "$gitlab_hostname is no host name" "--gitlab-hostname without https://, such as git.example.com/gitlab"
     matches "$gitea_base_url" '^https://[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?$' || fault "$gitea_base_url is no address of an instance" "--gitea-base-url with https://, such as https://git.example.com/gitea"
+    [ -z "$bitbucket_user" ] || matches "$bitbucket_user" '^(x-token-auth|[^][:space:]":\\@]+@[^][:space:]":\\@]+)$' || fault "$bitbucket_user is no e-mail address" "--bitbucket-user with the address of the account, or x-token-auth for an access token"
     if [ -n "$webhook" ] && [ -z "$gh_user" ]; then
-        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, Azure DevOps has service hooks, and those of GitLab and Gitea are added by hand" "leave it out; what to set is shown at the end"
+        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, Azure DevOps has service hooks, and those of GitLab, Gitea and Bitbucket are added by hand" "leave it out; what to set is shown at the end"
     fi
 }
 
-# sources: the addresses that deliveries come from. Those of another host than github.com, gitlab.com and dev.azure.com, and of every Gitea, are
-# known to its operator only: Cloud Armor and server would refuse them.
+# sources: the addresses that deliveries come from. Those of another host than github.com, gitlab.com, bitbucket.org and dev.azure.com, and of
+# every Gitea, are known to its operator only: Cloud Armor and server would refuse them.
 check_sources() {
     local source part unknown=() all=()
     for source in ${webhook_sources[@]+"${webhook_sources[@]}"}; do
@@ -45,14 +47,15 @@ check_sources() {
         if with_github; then sources+=(github); [ "$gh_hostname" = github.com ] || unknown+=("$gh_hostname"); fi
         if [ -n "$azuredevops_user" ]; then sources+=(azuredevops); [ "$azuredevops_hostname" = dev.azure.com ] || unknown+=("$azuredevops_hostname"); fi
         if [ -n "$gitlab_user" ]; then sources+=(gitlab); [ "$gitlab_hostname" = gitlab.com ] || unknown+=("$gitlab_hostname"); fi
+        [ -z "$bitbucket_user" ] || sources+=(bitbucket)
         [ -z "$gitea_user" ] || unknown+=("$gitea_base_url")
         for source in ${unknown[@]+"${unknown[@]}"}; do
             fault "--webhook-source is missing: the published addresses are not those of $source" "--webhook-source with the addresses that $source sends deliveries from, such as 198.51.100.7/32"
         done
     fi
     for source in ${sources[@]+"${sources[@]}"}; do
-        matches "$source" '^(github|gitlab|azuredevops|[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:]+:[0-9a-fA-F:]*/[0-9]{1,3})$' \
-            || fault "--webhook-source $source is no range" "such as 198.51.100.0/24, 198.51.100.7/32, 2001:db8::/32, github, gitlab or azuredevops"
+        matches "$source" '^(github|gitlab|bitbucket|azuredevops|[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:]+:[0-9a-fA-F:]*/[0-9]{1,3})$' \
+            || fault "--webhook-source $source is no range" "such as 198.51.100.0/24, 198.51.100.7/32, 2001:db8::/32, github, gitlab, bitbucket or azuredevops"
     done
 }
 
@@ -209,6 +212,19 @@ check_gitea_token() {
     note "the token is $gitea_user's"
 }
 
+# An access token may not say whose it is.
+check_bitbucket_token() {
+    local account
+    if [ "$bitbucket_user" = x-token-auth ]; then
+        note "the access token of Bitbucket is not looked at"
+        return
+    fi
+    account=$(curl --silent --show-error --fail --config <(printf 'user = "%s:%s"\n' "$bitbucket_user" "$value") https://api.bitbucket.org/2.0/user 2>/dev/null \
+        | text_field account_id || true)
+    [ -n "$account" ] || fail "bitbucket.org does not take the token" "make a new one for $bitbucket_user with the scope read:user:bitbucket (docs/bitbucket-cloud.md names all) and give it again"
+    note "the token is that of $bitbucket_user, whose account ID is $account"
+}
+
 keep_hosts_secrets() {
     previous_versions=''
     [ -z "$gh_user" ] || keep_given gh_token "$gh_token_file" --gh-token-file token "Token of $gh_user" check_gh_token
@@ -222,20 +238,26 @@ keep_hosts_secrets() {
         keep_given gitlab_token "$gitlab_token_file" --gitlab-token-file token "Token of $gitlab_user" check_gitlab_token
         keep_made gitlab_webhook_secret '' gitlab_previous_webhook_secret "each webhook of GitLab"
     fi
-    [ -n "$gitea_user" ] || return 0
-    keep_given gitea_token "$gitea_token_file" --gitea-token-file token "Token of $gitea_user" check_gitea_token
-    keep_made gitea_webhook_secret '' gitea_previous_webhook_secret "each webhook of Gitea"
+    if [ -n "$gitea_user" ]; then
+        keep_given gitea_token "$gitea_token_file" --gitea-token-file token "Token of $gitea_user" check_gitea_token
+        keep_made gitea_webhook_secret '' gitea_previous_webhook_secret "each webhook of Gitea"
+    fi
+    [ -n "$bitbucket_user" ] || return 0
+    keep_given bitbucket_token "$bitbucket_token_file" --bitbucket-token-file token "Token of $bitbucket_user" check_bitbucket_token
+    keep_made bitbucket_webhook_secret '' bitbucket_previous_webhook_secret "each webhook of Bitbucket"
 }
 
 # The hosts as the module's variables.
 write_hosts() {
-    local github=null app=null azure=null gitlab=null gitea=null
+    local github=null app=null azure=null gitlab=null gitea=null bitbucket=null
     [ -z "$gh_user" ] || github="{\"user\": $(json "$gh_user"), \"hostname\": $(json "$gh_hostname")}"
     [ -z "$gh_app_id" ] || app="{\"id\": $gh_app_id, ${gh_app_slug:+\"slug\": $(json "$gh_app_slug"), }${gh_app_installation_id:+\"installation_id\": $gh_app_installation_id, }\"hostname\": $(json "$gh_hostname")}"
     [ -z "$azuredevops_user" ] || azure="{\"user\": $(json "$azuredevops_user"), \"webhook_user\": $(json "$azuredevops_webhook_user"), \"hostname\": $(json "$azuredevops_hostname")}"
     [ -z "$gitlab_user" ] || gitlab="{\"user\": $(json "$gitlab_user"), \"hostname\": $(json "$gitlab_hostname")}"
     [ -z "$gitea_user" ] || gitea="{\"user\": $(json "$gitea_user"), \"base_url\": $(json "$gitea_base_url")}"
-    printf '  "github": %s,\n  "github_app": %s,\n  "azuredevops": %s,\n  "gitlab": %s,\n  "gitea": %s,\n' "$github" "$app" "$azure" "$gitlab" "$gitea"
+    [ -z "$bitbucket_user" ] || bitbucket="{\"user\": $(json "$bitbucket_user")}"
+    printf '  "github": %s,\n  "github_app": %s,\n  "azuredevops": %s,\n' "$github" "$app" "$azure"
+    printf '  "gitlab": %s,\n  "gitea": %s,\n  "bitbucket": %s,\n' "$gitlab" "$gitea" "$bitbucket"
 }
 
 # The versions that the service names, as a JSON object.
@@ -257,6 +279,7 @@ doctor_hosts() {
     [ -z "$azuredevops_user" ] || printf -- '--azuredevops-user=%s\n--azuredevops-hostname=%s\n--azuredevops-webhook-user=%s\n' "$azuredevops_user" "$azuredevops_hostname" "$azuredevops_webhook_user"
     [ -z "$gitlab_user" ] || printf -- '--gitlab-user=%s\n--gitlab-hostname=%s\n' "$gitlab_user" "$gitlab_hostname"
     [ -z "$gitea_user" ] || printf -- '--gitea-user=%s\n--gitea-base-url=%s\n' "$gitea_user" "$gitea_base_url"
+    [ -z "$bitbucket_user" ] || printf -- '--bitbucket-user=%s\n' "$bitbucket_user"
 }
 
 # variable_of KEY: the server's.
@@ -286,8 +309,13 @@ show_webhook() {
         note "secret token  gcloud secrets versions access latest --secret=$(secret_of gitlab_webhook_secret) --project=$project"
         left "add the webhooks of GitLab as shown under Webhook above"
     fi
-    [ -n "$gitea_user" ] || return 0
-    note "webhook of each repository or organization of Gitea (docs/gitea.md), target URL $1, content type application/json"
-    note "secret        gcloud secrets versions access latest --secret=$(secret_of gitea_webhook_secret) --project=$project"
-    left "add the webhooks of Gitea as shown under Webhook above (docs/gitea.md names the events)"
+    if [ -n "$gitea_user" ]; then
+        note "webhook of each repository or organization of Gitea (docs/gitea.md), target URL $1, content type application/json"
+        note "secret        gcloud secrets versions access latest --secret=$(secret_of gitea_webhook_secret) --project=$project"
+        left "add the webhooks of Gitea as shown under Webhook above (docs/gitea.md names the events)"
+    fi
+    [ -n "$bitbucket_user" ] || return 0
+    note "webhook of each repository of Bitbucket (docs/bitbucket-cloud.md), URL $1"
+    note "secret        gcloud secrets versions access latest --secret=$(secret_of bitbucket_webhook_secret) --project=$project"
+    left "add the webhooks of Bitbucket as shown under Webhook above (docs/bitbucket-cloud.md names the triggers)"
 }

@@ -24,7 +24,7 @@ check_flags() {
     step "What is asked for"
     ask project --project "Google Cloud project id"
     ask region --region "region, such as europe-west1"
-    [ -n "$gh_app_id$azuredevops_user$gitlab_user$gitea_user" ] || ask gh_user --gh-user "login of the bot's GitHub account; or --gh-app-id, --gitlab-user, --gitea-user, --azuredevops-user"
+    [ -n "$gh_app_id$azuredevops_user$gitlab_user$gitea_user$bitbucket_user" ] || ask gh_user --gh-user "login of the bot's GitHub account; or --gh-app-id, --gitlab-user, --gitea-user, --bitbucket-user, --azuredevops-user"
     ask repo_allowlist --repo-allowlist "repositories, such as github.com/acme/*"
     case $entry in
         load_balancer | existing_load_balancer) ask domain --domain "host name, such as tidelock.example.com" ;;
@@ -47,6 +47,7 @@ check_flags() {
     file_to_read --azuredevops-token-file "$azuredevops_token_file"
     file_to_read --gitlab-token-file "$gitlab_token_file"
     file_to_read --gitea-token-file "$gitea_token_file"
+    file_to_read --bitbucket-token-file "$bitbucket_token_file"
     file_to_read --webhook-token-file "$webhook_token_file"
     file_to_read --iap-client-secret-file "$iap_client_secret_file"
     file_to_read --repo-config "$repo_config"
@@ -89,7 +90,7 @@ check_words() {
     check_hosts
     matches "$wait_minutes" '^[0-9]+$' || fault "--wait $wait_minutes is no number of minutes" "--wait 60"
     case ",$repo_allowlist," in
-        *,\*,* | *,\*/\*,* | *,github.com/\*,* | *,gitlab.com/\*,* | *,gitea.com/\*,* | *,codeberg.org/\*,* | *,dev.azure.com/\*,*) fault "--repo-allowlist $repo_allowlist lets anybody run code with the server's identity" "name your organization: $gh_hostname/ORG/*" ;;
+        *,\*,* | *,\*/\*,* | *,github.com/\*,* | *,gitlab.com/\*,* | *,gitea.com/\*,* | *,codeberg.org/\*,* | *,bitbucket.org/\*,* | *,dev.azure.com/\*,*) fault "--repo-allowlist $repo_allowlist lets anybody run code with the server's identity" "name your organization: $gh_hostname/ORG/*" ;;
     esac
     check_sources
 }

@@ -84,6 +84,7 @@ lockingDbType: boltdb
 redis: {}
 gitlab: {}
 gitea: {}
+bitbucket: {}
 test: {enabled: false}
 """
 
@@ -259,7 +260,7 @@ def every_key_of_atlantis():
             check(f"atlantis' {path}: gives {part}", part in text and (part not in before or key.get("same")))
         if "warns" in key:
             warnings = warnings_of([d for d in yaml.safe_load_all(done.stdout) if d])
-            lines = [line for line in warnings.splitlines() if line.startswith(f"{path.split('.')[0] if path.split('.')[0] in ('redis', 'bitbucket', 'image') else path}:")]
+            lines = [line for line in warnings.splitlines() if line.startswith(f"{path.split('.')[0] if path.split('.')[0] in ('redis', 'image') else path}:")]
             check(f"atlantis' {path}: is warned of", any(key["warns"] in line for line in lines), warnings)
         else:
             check(f"atlantis' {path}: has an equivalent", "gives" in key)
@@ -329,9 +330,9 @@ def azure_devops():
     check("both hosts: a server of one's own", env["TIDELOCK_AZUREDEVOPS_HOSTNAME"] == "tfs.contoso.test/tfs" and env["TIDELOCK_AZUREDEVOPS_USER"] == "CONTOSO\\bot")
 
 
-def gitlab_and_gitea():
-    """Values of Atlantis' chart for GitLab and Gitea, each alone."""
-    for host in ("gitlab", "gitea"):
+def gitlab_gitea_and_bitbucket():
+    """Values of Atlantis' chart for GitLab, Gitea and Bitbucket, each alone."""
+    for host in ("gitlab", "gitea", "bitbucket"):
         values = {"user": "bot", "token": "t0ken", "secret": "long enough to keep"}
         docs = rendered(host, merged(LEAST, {"orgAllowlist": f"{host}.com/acme/*"}) | {"github": {}, host: values})
         env, prefix = env_of(pod_of(docs)[2]), f"TIDELOCK_{host.upper()}_"
@@ -339,7 +340,7 @@ def gitlab_and_gitea():
         check(f"{host}: the Secret has both", secret == {f"{host}_token": b"t0ken", f"{host}_secret": b"long enough to keep"}, secret)
         check(f"{host}: the server reads them", (env[f"{prefix}TOKEN"], env[f"{prefix}WEBHOOK_SECRET"], env[f"{prefix}USER"])
               == (("tidelock-webhook", f"{host}_token"), ("tidelock-webhook", f"{host}_secret"), "bot"), env)
-        others = [name for name in env if name.startswith(("TIDELOCK_GH_", "TIDELOCK_GITLAB_", "TIDELOCK_GITEA_", "TIDELOCK_AZURE")) and not name.startswith(prefix)]
+        others = [name for name in env if name.startswith(("TIDELOCK_GH_", "TIDELOCK_GITLAB_", "TIDELOCK_GITEA_", "TIDELOCK_BITBUCKET_", "TIDELOCK_AZURE")) and not name.startswith(prefix)]
         check(f"{host}: nothing of another host, nor an address", not others and not {f"{prefix}HOSTNAME", f"{prefix}BASE_URL"} & env.keys(), others)
 
 
@@ -429,7 +430,9 @@ def refused_values():
         ({"github": {"user": None}}, "user"),
         ({"volumeClaim": {"enabled": False}}, "leaves the state nowhere"),
         ({"basicAuth": {"username": "u"}}, "basicAuth.password is missing"),
-        ({"github": None, "bitbucket": {"user": "u"}}, "bitbucket alone cannot be served"),
+        ({"bitbucket": {"user": "u", "token": "t"}}, "bitbucket.token and bitbucket.secret are missing"),
+        ({"bitbucket": {"token": "t", "secret": "long enough to keep"}}, "user"),
+        ({"bitbucket": {"user": "u", "token": "t", "secret": "short"}}, "secret"),
         ({"gitea": {"user": "u", "token": "t"}}, "gitea.token and gitea.secret are missing"),
         ({"gitea": {"token": "t", "secret": "long enough to keep"}}, "user"),
         ({"gitea": {"user": "u", "token": "t", "secret": "short"}}, "secret"),
@@ -474,7 +477,7 @@ values_of_atlantis()
 every_key_of_atlantis()
 other_values()
 azure_devops()
-gitlab_and_gitea()
+gitlab_gitea_and_bitbucket()
 github_app()
 routes_of_the_gateway()
 executors()

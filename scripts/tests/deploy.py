@@ -88,7 +88,7 @@ class Place:
         return self
 
     def no_secret_anywhere(self):
-        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", "hush-gitlab-token", "hush-gitea-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
+        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", "hush-gitlab-token", "hush-gitea-token", "hush-bitbucket-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
         kept = [p.read_text(errors="replace") for p in (self.dir / "kept").rglob("*") if p.is_file()]
         for secret in secrets:
             assert secret not in self.said, f"a secret was printed:\n{self.said}"
@@ -357,6 +357,24 @@ def gitea_is_deployed_alone():
     Place().run(*alone, *gitea, token=False, code=1).says("--webhook-source is missing", "not those of https://git.acme.example/gitea")
     Place().run(*alone, *gitea, *source, "--gitea-base-url", "git.acme.example", token=False, code=1).says("is no address of an instance")
     Place().run(*alone, *gitea, *source, "--repo-allowlist", "codeberg.org/*", token=False, code=1).says("lets anybody run code")
+
+
+def bitbucket_is_deployed_alone():
+    p = Place()
+    (p.dir / "pat").write_text("hush-bitbucket-token\n")
+    bitbucket = ["--bitbucket-user", "bot@acme.example", "--bitbucket-token-file", str(p.dir / "pat")]
+    alone = ["bitbucket.org/acme/*" if f == "github.com/acme/*" else f for f in NO_ACCOUNT]
+    p.run(*alone, *bitbucket, token=False).says("the token is that of bot@acme.example", "712020:", "webhook of each repository of Bitbucket", "Done:")
+    secrets, settings = p.cloud()["secrets"], p.settings()
+    assert secrets["tidelock-bitbucket-token"] == ["hush-bitbucket-token"] and re.fullmatch("[0-9a-f]{64}", secrets["tidelock-bitbucket-webhook-secret"][0]) and len(secrets) == 2
+    assert settings["bitbucket"] == {"user": "bot@acme.example"} and settings["github"] is None and settings["gitea"] is None
+    assert settings["webhook_sources"] == ["bitbucket"] and settings["secret_versions"] == {"bitbucket_token": "1", "bitbucket_webhook_secret": "1"}
+    p.run("--yes", token=False)
+    assert p.changes() == [], p.changes()
+    Place().run(*alone, *bitbucket[2:], "--bitbucket-user", "bob@acme.example", token=False, code=1).says("bitbucket.org does not take the token")
+    Place().run(*alone, *bitbucket[2:], "--bitbucket-user", "acme-bot", token=False, code=1).says("is no e-mail address")
+    Place().run(*alone, *bitbucket, "--repo-allowlist", "bitbucket.org/*", token=False, code=1).says("lets anybody run code")
+    Place().run(*alone, *bitbucket[2:], "--bitbucket-user", "x-token-auth", token=False).says("the access token of Bitbucket is not looked at", "Done:")
 
 
 def without_an_organization_an_oauth_client_is_needed():

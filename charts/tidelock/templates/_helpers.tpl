@@ -126,7 +126,7 @@ ghcr.io/example/tidelock
 {{- define "tidelock.hosts" -}}
 {{- $github := default (dict) .Values.github -}}
 {{- $app := default (dict) .Values.githubApp -}}
-{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) "gitlab" (not (empty .Values.gitlab)) "gitea" (not (empty .Values.gitea)) | toJson -}}
+{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) "gitlab" (not (empty .Values.gitlab)) "gitea" (not (empty .Values.gitea)) "bitbucket" (not (empty .Values.bitbucket)) | toJson -}}
 {{- end -}}
 
 {{/* The routes of the Gateway API that are on, as JSON. */}}
@@ -220,8 +220,11 @@ https://{{ tpl (first $main.hostnames) . }}
 {{- fail "gitea.token and gitea.secret are missing: give both, or vcsSecretName, an existing Secret with the keys gitea_token and gitea_secret" -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.bitbucket (not (or $hosts.user $hosts.app $hosts.azure $hosts.gitlab $hosts.gitea)) -}}
-{{- fail "bitbucket alone cannot be served: give github, githubApp, gitlab, gitea or azuredevops" -}}
+{{- with .Values.bitbucket -}}
+{{- $_ := required "bitbucket.user is missing: the e-mail address of the account that the API token belongs to, or x-token-auth for an access token" .user -}}
+{{- if not (or $.Values.vcsSecretName (and .token .secret)) -}}
+{{- fail "bitbucket.token and bitbucket.secret are missing: give both, or vcsSecretName, an existing Secret with the keys bitbucket_token and bitbucket_secret" -}}
+{{- end -}}
 {{- end -}}
 {{- if and (not .Values.bucket) (not .Values.volumeClaim.enabled) -}}
 {{- fail "volumeClaim.enabled=false leaves the state nowhere: keep the volume, or set bucket to gs://NAME/PREFIX" -}}
@@ -267,9 +270,6 @@ https://{{ tpl (first $main.hostnames) . }}
 {{- end -}}
 {{- if and $hosts.user $v.githubApp -}}
 {{- $lines = append $lines "githubApp: not used, because github.user is given; leave one of them out" -}}
-{{- end -}}
-{{- if $v.bitbucket -}}
-{{- $lines = append $lines "bitbucket: not used, Bitbucket is not built yet" -}}
 {{- end -}}
 {{- if and (include "tidelock.gitconfigSecretName" .) (eq (toString $v.gitconfigReadOnly) "false") -}}
 {{- $lines = append $lines "gitconfigReadOnly: the file is mounted read-only all the same; git config --global fails in workflows" -}}

@@ -130,6 +130,14 @@ chart is said there. */}}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_GITEA_TOKEN" (include "tidelock.vcsSecretName" $) "gitea_token") }}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_GITEA_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "gitea_secret") }}
 {{- end }}
+{{- with $v.bitbucket }}
+- name: TIDELOCK_BITBUCKET_USER
+  value: {{ .user | quote }}
+{{- include "tidelock.variable" (list "TIDELOCK_BITBUCKET_API_USER" .apiUser) }}
+{{- include "tidelock.variable" (list "TIDELOCK_BITBUCKET_BASE_URL" .baseURL) }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_BITBUCKET_TOKEN" (include "tidelock.vcsSecretName" $) "bitbucket_token") }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_BITBUCKET_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "bitbucket_secret") }}
+{{- end }}
 {{- with include "tidelock.basicAuthSecretName" . }}
 - name: TIDELOCK_WEB_BASIC_AUTH
   value: "true"
