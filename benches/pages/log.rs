@@ -84,6 +84,7 @@ pub(crate) fn entry(number: usize, sizes: &Sizes) -> AuditEntry {
     AuditEntry {
         at,
         who: person(number),
+        name: None,
         act: act.into(),
         subject: format!("{project} of {of_pull} at {commit}"),
         result: result.into(),
