@@ -155,9 +155,9 @@ fn unknown_variables_are_warned_of_and_kubernetes_is_not() {
     assert_eq!(
         s.warnings,
         [
+            "ATLANTIS_FOO_BAR is no setting and has no effect; `tidelock server --help` lists all",
             "ATLANTIS_GH_TOKN is no setting and has no effect; did you mean ATLANTIS_GH_TOKEN?",
             "ATLANTIS_URL is no setting and has no effect; did you mean ATLANTIS_ATLANTIS_URL?",
-            "ATLANTIS_FOO_BAR is no setting and has no effect; `tidelock server --help` lists all",
             // The setting that ends alike would allow unsigned webhooks.
             "ATLANTIS_WEBHOOKS is no setting and has no effect; `tidelock server --help` lists all",
         ]
