@@ -3,6 +3,7 @@
 use super::engines::JobEngine;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tidelock_core::render::marker;
 
 /// Mode of all projects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,9 +130,8 @@ pub(crate) struct Trace {
 impl Event {
     /// Parses a comment of the server; absent for further parts of one.
     pub(crate) fn of_comment(pull: u64, id: u64, body: &str) -> Option<Event> {
-        let (text, last) = body.trim_end().rsplit_once('\n')?;
-        let json = last.strip_prefix("<!-- tidelock:")?.strip_suffix(" -->")?;
-        let marker: Value = serde_json::from_str(json).ok()?;
+        let (text, _) = body.trim_end().rsplit_once('\n')?;
+        let marker = marker::parse(body)?;
         if marker["part"].as_u64().is_some_and(|part| part > 1) {
             return None;
         }
