@@ -42,7 +42,7 @@ fn a_project_whose_turn_comes_after_a_push_is_not_applied() {
         let head = ctx.push(&pull, "second/main.tf", &terraform("second", "3")).await;
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         let said = only_the_first(ctx, &pull, "stale_plan").await;
-        said.has(&format!("he head is now {}", &head[..7])).has(&before[..7]).has("`atlantis plan -d second`");
+        said.has(&format!("he head moved from {} to {}", &before[..7], &head[..7])).has("`atlantis plan -d second`");
         assert_eq!(said.marker["head"], before.as_str());
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis apply -d second").await.is("apply", "success");
@@ -57,7 +57,7 @@ fn a_push_that_nobody_was_told_of_is_seen_as_well() {
         ctx.forge.pause_webhooks(true);
         let head = ctx.push(&pull, "second/main.tf", &terraform("second", "3")).await;
         let said = only_the_first(ctx, &pull, "stale_plan").await;
-        said.has(&format!("he head is now {}", &head[..7]));
+        said.has(&format!(" to {} before this project began", &head[..7]));
         ctx.forge.pause_webhooks(false);
         ctx.next(&pull).await.is("plan", "success");
     });
@@ -90,7 +90,7 @@ fn a_project_is_not_applied_while_the_host_does_not_say_how_the_pull_request_is(
     run_test(one_by_one(), async |ctx| {
         let pull = applying_first(ctx).await;
         ctx.forge.fail_next("GET", "**/pulls/1", Fault::Status(403, "{}".into(), vec![]), 1).unwrap();
-        only_the_first(ctx, &pull, "internal").await.has("could not be asked").has("`atlantis apply -d second`");
+        only_the_first(ctx, &pull, "internal").await.has("did not answer whether").has("`atlantis apply -d second`");
     });
 }
 

@@ -130,7 +130,7 @@ fn a_part_is_not_merged_by_itself_in_any_mode() {
     run_test(setup, async |ctx| {
         let pull = opened(ctx).await;
         ctx.say(&pull, "atlantis plan -- -target=terraform_data.this").await.is("plan", "success");
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("in part");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("Only a part of");
         ctx.status(&pull, "atlantis/apply", "pending", "0/1 applied, 1 in part").await;
         ctx.quiet().await;
         assert!(pull.is_open().unwrap());
