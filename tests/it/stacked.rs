@@ -25,7 +25,11 @@ fn what_is_merged_into_the_branch_of_another_is_owed_by_that_alone() {
         let first = ctx.planned_own("first", &["a"]).await;
         let second = onto(ctx, "first", "second", "a").await;
         second.merge().await.unwrap();
-        ctx.next(&second).await.is_message("merged_onto").has("Merged into the branch of #1").has("applied with #1");
+        ctx.next(&second)
+            .await
+            .is_message("merged_onto")
+            .has("Merged into the branch of #1")
+            .has("#1 applies the changes");
         // The merge is a push to its head branch.
         ctx.next(&first).await.is("plan", "success");
         assert!(ctx.owners().await.is_empty());

@@ -87,7 +87,7 @@ fn a_person_may_end_what_is_not_known() {
         let first = merged_unseen(ctx, "first", &["a"]).await;
         ctx.say(&first, "atlantis unlock").await.is_message("unlocked").has("Still owned");
         assert_eq!(ctx.owners().await, [" #2 merged_unknown"]);
-        ctx.say(&first, "atlantis apply").await.has("not known yet").has("--accept-drift");
+        ctx.say(&first, "atlantis apply").await.has("still not known").has("--accept-drift");
         ctx.say(&first, "atlantis unlock --accept-drift -m 'by hand'").await.is_message("unlocked");
         assert!(ctx.owners().await.is_empty());
         ctx.forge.clear_faults();
