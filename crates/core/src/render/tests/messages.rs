@@ -36,7 +36,7 @@ fn unknown_commands_name_the_allowed_ones() {
     assert_snapshot!(say(CommandName::Plan, Message::UnknownCommand { word: "aply".into(), allowed: allowed.clone() }), @r"
     unknown_command: ### Unknown command `aply`
 
-    Did you mean `atlantis apply`? Nothing was run: there is no such command. Allowed here: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
+    Did you mean `atlantis apply`? Nothing was run, because `aply` is not a command. Allowed here: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
     ");
     assert_snapshot!(say(CommandName::Plan, Message::SwitchedOff { name: CommandName::Import, allowed: allowed.clone() }), @r"
     unknown_command: ### `import` is switched off on this server

@@ -26,7 +26,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     - ✗ approved: 0 of 1 review; alice's own does not count
     - ✗ undiverged: `main` has 2 newer commits
 
-    [Log and history](https://tide.example/jobs/ab12) · after the update:
+    [Log and history](https://tide.example/jobs/ab12) · after you update the branch:
 
     ```shell
     atlantis plan -p network
@@ -58,7 +58,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     assert_snapshot!(render_failure(CommandName::Apply, Failure::NoPlan { because: String::new() }), @r"
     ### Apply of `network` refused: there is no plan · dir `infra/network` · workspace `prod`
 
-    There is no applicable plan.
+    There is no plan that can be applied.
 
     [Log and history](https://tide.example/jobs/ab12) · plan first:
 

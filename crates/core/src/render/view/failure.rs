@@ -113,7 +113,7 @@ impl Maker<'_> {
             }
             Failure::StalePlan { because } => simple("because", "the plan is stale", because),
             Failure::NoPlan { because } if because.is_empty() => {
-                simple("because", "there is no plan", "There is no applicable plan.")
+                simple("because", "there is no plan", "There is no plan that can be applied.")
             }
             Failure::NoPlan { because } => simple("because", "there is no plan", because),
             Failure::Unplanned { because } => simple("because", "it is not planned", because),
@@ -161,7 +161,7 @@ impl Maker<'_> {
             Failure::Requirements(checks)
                 if checks.iter().any(|check| !check.met && check.name == Requirement::Undiverged.name()) =>
             {
-                vec![self.offer("After the update", "plan", Some(project), &[])]
+                vec![self.offer("After you update the branch", "plan", Some(project), &[])]
             }
             Failure::Cancelled { .. } => {
                 self.offer_again("To run it again", &wording::project_flags(project)).into_iter().collect()
