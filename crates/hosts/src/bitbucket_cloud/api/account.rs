@@ -35,7 +35,7 @@ impl BitbucketCloud {
             return Ok(account);
         }
         let body = self.http.get("/user").await?.body;
-        self.learn_account(&body).ok_or_else(|| odd("GET /user", "no account_id and no uuid"))
+        self.remember_account(&body).ok_or_else(|| odd("GET /user", "no account_id and no uuid"))
     }
 
     /// Returns our login; unknown if the host does not tell it to an access token, which is asked for once.
@@ -59,7 +59,7 @@ impl BitbucketCloud {
     }
 
     /// Remembers the account that an answer to our own request tells; absent if it tells none.
-    pub(super) fn learn_account(&self, told: &Value) -> Option<&BitbucketCloudAccount> {
+    pub(super) fn remember_account(&self, told: &Value) -> Option<&BitbucketCloudAccount> {
         let login = answers::login(told);
         if login.is_unknown() {
             return self.account.get();

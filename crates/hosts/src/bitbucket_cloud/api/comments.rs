@@ -18,7 +18,7 @@ pub(super) async fn create(host: &BitbucketCloud, pull: &PullId, body: &str) -> 
     let path = format!("/pullrequests/{}/comments", pull.number);
     let said = host.say(Method::POST, &pull.repo, &path, Some(content(body))).await;
     let said = said.map_err(of_comment)?.body;
-    host.learn_account(&said["user"]);
+    host.remember_account(&said["user"]);
     said["id"].as_u64().ok_or_else(|| odd(&path, "a comment without id"))
 }
 
