@@ -9,22 +9,22 @@ output "events_url" {
 }
 
 output "ip_addresses" {
-  description = "What the domain has to point at: IPV4 for an A record, IPV6 for an AAAA one. Empty without a load balancer made here."
+  description = "Addresses at which the domain has to point: IPV4 for an A record, IPV6 for an AAAA record. Empty unless the module makes a load balancer."
   value       = { for v, a in google_compute_global_address.this : v => a.address }
 }
 
 output "bucket" {
-  description = "Where the state lies, as the server's --bucket."
+  description = "Address of the state, as in the server's --bucket."
   value       = local.settings.TIDELOCK_BUCKET
 }
 
 output "service_account" {
-  description = "Email of the identity that plans and applies run with. Give it what they need, or let it impersonate."
+  description = "Email of the service account as which plans and applies run. Grant it the rights that they need, or let it impersonate other accounts."
   value       = google_service_account.leader.email
 }
 
 output "executors" {
-  description = "The executors by name, as repos.yaml takes them: kind and job. With the email of the account of each."
+  description = "Executors by name: kind and job, as for repos.yaml, and the email of the account of each."
   value = {
     for name, job in google_cloud_run_v2_job.executor : name => {
       kind            = "cloud_run"
@@ -40,17 +40,17 @@ output "service_name" {
 }
 
 output "inbox_service_name" {
-  description = "Name of the Cloud Run service that takes deliveries, without a load balancer."
+  description = "Name of the Cloud Run service that receives deliveries, without a load balancer."
   value       = one(google_cloud_run_v2_service.inbox[*].name)
 }
 
 output "image" {
-  description = "The image as Cloud Run pulls it."
+  description = "Image, by the name under which Cloud Run pulls it."
   value       = local.image
 }
 
 output "registry" {
-  description = "Where to push images, or what they are pulled through."
+  description = "Registry to which you push images, or through which Cloud Run pulls them."
   value       = var.registry.kind == "none" ? null : local.registry_path
 }
 
@@ -75,7 +75,7 @@ output "secret_names" {
 }
 
 output "certificate" {
-  description = "Kind and name of the certificate that is made here, to wait for."
+  description = "Kind and name of the certificate that the module makes, so that scripts can wait for it."
   value = {
     kind = local.certificate_kind
     name = contains(["managed", "dns_authorized"], local.certificate_kind) ? "${var.name}-${local.domain_hash}" : null
@@ -83,7 +83,7 @@ output "certificate" {
 }
 
 output "dns_records" {
-  description = "Records to make by hand, where no dns_zone is given."
+  description = "DNS records to make by hand, without dns_zone."
   value = var.dns_zone != null ? [] : [
     for v, a in google_compute_global_address.this :
     "${var.domain}. ${v == "IPV6" ? "AAAA" : "A"} ${a.address}"
@@ -91,14 +91,14 @@ output "dns_records" {
 }
 
 output "certificate_record" {
-  description = "The one record to make by hand for a dns_authorized certificate, where no dns_zone is given: a CNAME that stays, as Google renews the certificate by it."
+  description = "CNAME record to make by hand for a dns_authorized certificate, without dns_zone. Keep the record, because Google renews the certificate by it."
   value = local.certificate_kind != "dns_authorized" || var.dns_zone != null ? null : join(" ", [
     for r in google_certificate_manager_dns_authorization.this[0].dns_resource_record : "${r.name} ${r.type} ${r.data}"
   ])
 }
 
 output "next_steps" {
-  description = "What is left to do."
+  description = "Steps that are left to do."
   value = join("\n", compact([
     local.certificate_kind == "dns_authorized" && var.dns_zone == null ? "1. Make the record certificate_record (not proxied); when the certificate is active, point ${var.domain} at ${join(" and ", values(google_compute_global_address.this)[*].address)}." : "",
     local.own_balancer && local.certificate_kind != "dns_authorized" && var.dns_zone == null ? "1. Point ${var.domain} at ${join(" and ", values(google_compute_global_address.this)[*].address)}; the certificate follows within the hour." : "",

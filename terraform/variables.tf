@@ -1,10 +1,10 @@
-# The settings of a deployment. Only project_id, region, repo_allowlist and (with a load balancer) domain have no default; nor has image,
-# but in a release's archive. At least one of github, github_app, gitlab, gitea, bitbucket and azuredevops is needed.
+# The settings of a deployment. project_id, region and repo_allowlist have no default. Neither have domain, which a load balancer needs, and
+# image, except in a release's archive. At least one of github, github_app, gitlab, gitea, bitbucket and azuredevops is needed.
 
 # Where
 
 variable "project_id" {
-  description = "Project that everything is made in."
+  description = "ID of the project in which the module makes everything."
   type        = string
 
   validation {
@@ -14,7 +14,7 @@ variable "project_id" {
 }
 
 variable "project_number" {
-  description = "The project's number. Given, nothing is read while planning, and the Resource Manager API is not needed for it."
+  description = "Number of the project. If it is set, the module does not read the project while Terraform plans, and does not need the Resource Manager API for that."
   type        = string
   default     = null
 
@@ -25,7 +25,7 @@ variable "project_number" {
 }
 
 variable "region" {
-  description = "Region of service, registry and (when it is made) bucket, such as europe-west1."
+  description = "Region of service and registry, such as europe-west1, and of the bucket when it is made."
   type        = string
 
   validation {
@@ -35,7 +35,7 @@ variable "region" {
 }
 
 variable "name" {
-  description = "First part of every name that is made here. Two servers in one project need two names."
+  description = "First part of the name of every resource. Two servers in one project need two names."
   type        = string
   default     = "tidelock"
   nullable    = false
@@ -47,14 +47,14 @@ variable "name" {
 }
 
 variable "labels" {
-  description = "Labels on everything that can carry them."
+  description = "Labels of all resources that can have labels."
   type        = map(string)
   default     = {}
   nullable    = false
 }
 
 variable "enable_apis" {
-  description = "Switch on the APIs that are needed. They stay on when this is destroyed."
+  description = "Enable the APIs that the module needs. They stay enabled after a destroy."
   type        = bool
   default     = true
   nullable    = false
@@ -64,11 +64,11 @@ variable "enable_apis" {
 
 variable "entry" {
   description = <<-EOT
-    How requests come in.
-    `load_balancer`: one is made here, with certificate, redirect and Cloud Armor.
-    `existing_load_balancer`: backends and policies are made; route `/events` and everything else to them (see the outputs).
-    `no_load_balancer`: none, and no Cloud Armor quota needed; a second, public service receives deliveries and the leader is
-    behind IAP on its own run.app address.
+    How requests reach the server.
+    `load_balancer`: the module makes a load balancer, with certificate, redirect and Cloud Armor.
+    `existing_load_balancer`: the module makes backends and policies. Route `/events` and everything else to them (see the outputs).
+    `no_load_balancer`: there is no load balancer, and no quota for Cloud Armor is needed. A second, public service receives deliveries,
+    and the server itself is behind IAP on its run.app address.
   EOT
   type        = string
   default     = "load_balancer"
@@ -81,7 +81,7 @@ variable "entry" {
 }
 
 variable "domain" {
-  description = "Host name of the server, such as tidelock.example.com. Needed with a load balancer, not used without."
+  description = "Host name of the server, such as tidelock.example.com. A load balancer needs it; without one it has no effect."
   type        = string
   default     = null
 
@@ -97,7 +97,7 @@ variable "domain" {
 }
 
 variable "base_path" {
-  description = "Path below which the server lives, such as /tidelock; empty for the root of the domain."
+  description = "Path of the server on its domain, such as /tidelock. Empty: the root of the domain."
   type        = string
   default     = ""
   nullable    = false
@@ -115,11 +115,11 @@ variable "base_path" {
 
 variable "certificate" {
   description = <<-EOT
-    Where the certificate comes from (with entry = load_balancer).
-    `managed`: Google's, issued once the domain points at the address; takes up to an hour, the very first time.
-    `dns_authorized`: Google's through Certificate Manager, issued before the domain points here, by one CNAME record: made in
-    dns_zone, or by hand where none is given (output certificate_record).
-    `existing`: yours, as `ssl_certificates` (links of compute certificates) or `certificate_map` (id of a Certificate Manager map).
+    Origin of the certificate (with entry = load_balancer).
+    `managed`: Google issues it once the domain points at the address. The first time, this takes up to an hour.
+    `dns_authorized`: Google's Certificate Manager issues it by one CNAME record, before the domain points here. The module makes the
+    record in dns_zone. Without dns_zone, make it by hand (output certificate_record).
+    `existing`: your own, as `ssl_certificates` (links of compute certificates) or `certificate_map` (ID of a map of Certificate Manager).
   EOT
   type = object({
     kind             = optional(string, "managed")
@@ -146,7 +146,7 @@ variable "certificate" {
 }
 
 variable "dns_zone" {
-  description = "Cloud DNS managed zone (its name, and its project if it is another one) in which records for the domain are made."
+  description = "Managed zone of Cloud DNS in which the module makes the records of the domain: its name, and its project if that is another one."
   type = object({
     name    = string
     project = optional(string)
@@ -155,7 +155,7 @@ variable "dns_zone" {
 }
 
 variable "ipv6" {
-  description = "Give the load balancer an IPv6 address too."
+  description = "Give the load balancer an IPv6 address in addition."
   type        = bool
   default     = false
   nullable    = false
@@ -164,7 +164,7 @@ variable "ipv6" {
 # Who is let in
 
 variable "iap_members" {
-  description = "Who may see the pages: group:ops@example.com, user:…, domain:…, serviceAccount:… or principalSet:…"
+  description = "People and accounts that IAP lets see the pages: group:ops@example.com, user:…, domain:…, serviceAccount:… or principalSet:…"
   type        = list(string)
   default     = []
   nullable    = false
@@ -176,7 +176,7 @@ variable "iap_members" {
 }
 
 variable "iap_oauth_client" {
-  description = "OAuth client of your own, needed to let in people outside the project's organization, and in a project that belongs to none. Its secret lands in the state: the provider has no write-only argument for it in every supported release."
+  description = "OAuth client of your own. People outside the project's organization need it, and everybody in a project without an organization. Its secret is in the Terraform state, because not every supported release of the provider has a write-only argument for it."
   type = object({
     client_id     = string
     client_secret = string
@@ -186,7 +186,7 @@ variable "iap_oauth_client" {
 }
 
 variable "iap_programmatic_clients" {
-  description = "OAuth client ids with which programs may call pages and API through IAP. With a load balancer only."
+  description = "IDs of OAuth clients with which programs may call pages and API through IAP. They need a load balancer."
   type        = list(string)
   default     = []
   nullable    = false
@@ -198,14 +198,14 @@ variable "iap_programmatic_clients" {
 }
 
 variable "admins" {
-  description = "Who may do everything in the server (its --admins): emails, or domains written as @example.com. Empty: everybody whom IAP lets in."
+  description = "People who may do everything in the server (--admins): emails, or domains such as @example.com. Empty: everybody whom IAP lets in."
   type        = list(string)
   default     = []
   nullable    = false
 }
 
 variable "webhook_sources" {
-  description = "Who may call /events: github, gitlab, bitbucket, azuredevops (their published ranges) or CIDR ranges of your own. By default the hosts that are served; needed for a server of your own and for Gitea. Deliveries are signed all the same."
+  description = "Addresses that may call /events: github, gitlab, bitbucket and azuredevops stand for the published ranges of these hosts; CIDR ranges are possible, too. By default the ranges of the hosts that you configure. Required for Gitea and for a VCS host of your own. The server checks the signature of each delivery in any case."
   type        = list(string)
   default     = null
 
@@ -235,7 +235,7 @@ variable "webhook_sources" {
 }
 
 variable "pages_sources" {
-  description = "CIDR ranges from which pages can be reached at all, before IAP asks who it is (a Cloud Armor policy of its own). Empty: from anywhere."
+  description = "CIDR ranges from which people can reach the pages. A separate policy of Cloud Armor checks them before IAP asks for a login. Empty: from everywhere."
   type        = list(string)
   default     = []
   nullable    = false
@@ -252,14 +252,14 @@ variable "pages_sources" {
 }
 
 variable "enable_cloud_armor" {
-  description = "Put Cloud Armor before /events. New projects often have a quota of 0 rules: ask for more, or set this to false and the server's own allowlist is the only one."
+  description = "Put Cloud Armor in front of /events. New projects often have a quota of 0 rules: request a higher quota, or set false. Only the server itself then checks the addresses of senders."
   type        = bool
   default     = true
   nullable    = false
 }
 
 variable "webhook_rate_limit" {
-  description = "Most requests a minute that Cloud Armor lets one address send to /events. The hosts do not repeat a refused delivery."
+  description = "Maximum number of requests a minute that Cloud Armor accepts from one address at /events. The hosts do not repeat a refused delivery."
   type        = number
   default     = 6000
   nullable    = false
@@ -274,9 +274,9 @@ variable "webhook_rate_limit" {
 
 variable "always_on" {
   description = <<-EOT
-    Keep the server running. `false`: it sleeps when it has nothing to do, and costs next to nothing then. Deliveries, pages and due work
-    wake it, and the first answer takes some seconds. Needs a load balancer. Cloud Tasks and Cloud Scheduler wake it at the service's run.app
-    address, which then admits callers of this project.
+    Keep the server running. With `false`, the server sleeps when it has nothing to do, and then costs next to nothing. Deliveries, pages and
+    due work wake it, and the first answer takes some seconds. `false` needs a load balancer. Cloud Tasks and Cloud Scheduler wake the server
+    at the run.app address of the service, which then admits callers of this project.
   EOT
   type        = bool
   default     = true
@@ -306,7 +306,7 @@ variable "idle_release" {
 }
 
 variable "image" {
-  description = "Container image, best with its digest; by default that of the release whose archive this is (needed in a checkout). One that begins with the registry's upstream (ghcr.io/…) is pulled through the registry that is made here."
+  description = "Container image, best with its digest. In a release's archive, the default is the release's image; in a checkout, image is required. Cloud Run pulls an image whose name begins with the registry's upstream (ghcr.io/…) through the registry that the module makes."
   type        = string
   default     = null
 
@@ -318,8 +318,8 @@ variable "image" {
 
 variable "registry" {
   description = <<-EOT
-    Artifact Registry repository. `pull_through`: one that fetches from `upstream` and keeps what it fetched. `standard`: one to push
-    to. `none`: the image is somewhere else.
+    Repository of Artifact Registry that the module makes. `pull_through`: it fetches images from `upstream` and keeps them. `standard`: you
+    push images to it. `none`: no repository, because the image is elsewhere.
   EOT
   type = object({
     kind     = optional(string, "pull_through")
@@ -365,10 +365,10 @@ variable "memory_gib" {
 
 variable "scratch" {
   description = <<-EOT
-    Where checkouts, tools and caches lie; nothing there needs to be kept. `CONTAINER`: the image's own directory, in memory, with
-    size_gib as the server's limit. `MEMORY`: a volume with a hard limit, which belongs to root: only for an image that runs as root
-    (--run-as-user). `DISK`: ephemeral disk, a preview of Cloud Run (launch stage BETA), of which an instance gets 10 GB until the quota
-    is raised. The first two count against memory_gib.
+    Space for checkouts, tools and caches, which may be lost at any time. `CONTAINER`: the directory of the image, in memory; the server
+    limits it to size_gib. `MEMORY`: a volume in memory with a hard limit. It belongs to root, so it is only for an image that runs as root
+    (--run-as-user). `DISK`: ephemeral disk, a preview of Cloud Run (launch stage BETA). An instance gets 10 GB of it until the quota is
+    raised. `CONTAINER` and `MEMORY` count against memory_gib.
   EOT
   type = object({
     medium   = optional(string, "CONTAINER")
@@ -389,7 +389,7 @@ variable "scratch" {
 }
 
 variable "concurrency" {
-  description = "Most requests at the same time on the one instance. Live logs hold one each."
+  description = "Maximum number of requests at the same time. Each reader of a live log has one request open."
   type        = number
   default     = 250
   nullable    = false
@@ -401,7 +401,7 @@ variable "concurrency" {
 }
 
 variable "vpc" {
-  description = "Network that the server sends through, to reach private hosts. egress is PRIVATE_RANGES_ONLY or ALL_TRAFFIC."
+  description = "Network through which the server reaches private hosts. egress is PRIVATE_RANGES_ONLY or ALL_TRAFFIC."
   type = object({
     network    = string
     subnetwork = string
@@ -418,9 +418,10 @@ variable "vpc" {
 
 variable "executors" {
   description = <<-EOT
-    Cloud Run jobs that plans and applies run in, by the name of the executor. Name them in repo_config too, with the names that the output
-    executors has (docs/executors.md). service_account is the email of an account for them; without, one is made. They need what their plans
-    or applies need, and nothing of the server's: in the bucket they may create and read objects below jobs/NAME/. Variables hold no secrets.
+    Cloud Run jobs in which plans and applies run, by the name of the executor. repo_config has to name them, too, with the names in the
+    output executors (docs/executors.md). service_account is the email of the account of a job; without it, the module makes an account. The
+    account needs the rights that the plans or applies need, and none of the server's. In the bucket it may create and read objects below
+    jobs/NAME/. env must not contain secrets.
   EOT
   type = map(object({
     service_account = optional(string)
@@ -471,7 +472,7 @@ variable "binary_authorization" {
 }
 
 variable "deletion_protection" {
-  description = "Refuse to destroy the service. All state is in the bucket, so nothing is lost with it. Only for a service that has been ready once: one whose first start failed is replaced by the next apply, which this would refuse."
+  description = "Refuse to destroy the service, although all state is in the bucket. Set it only once the service has been ready: after a failed first start, the next apply replaces the service, which this setting would prevent."
   type        = bool
   default     = false
   nullable    = false
@@ -480,7 +481,7 @@ variable "deletion_protection" {
 # What it serves
 
 variable "github" {
-  description = "Our account on GitHub: its login, the host name (github.com, HOST.ghe.com or an Enterprise server). Its token is the secret gh_token."
+  description = "Account of the server on GitHub: its login, and the host name (github.com, HOST.ghe.com or an Enterprise Server). Its token is the secret gh_token."
   type = object({
     user     = string
     hostname = optional(string, "github.com")
@@ -495,7 +496,7 @@ variable "github" {
 
 variable "github_app" {
   description = <<-EOT
-    The server as a GitHub App, in place of github: `id`, and if they are known, `slug` (its name in addresses) and `installation_id`
+    GitHub App of the server, in place of github: `id`, and if they are known, `slug` (its name in addresses) and `installation_id`
     (the only installation to use). Its private key is the secret gh_app_key.
   EOT
   type = object({
@@ -519,9 +520,9 @@ variable "github_app" {
 
 variable "azuredevops" {
   description = <<-EOT
-    Our account on Azure DevOps, alone or beside GitHub: `user` is its email address (`DOMAIN\name` on a server), `webhook_user` the name
-    that the service hooks send, `hostname` dev.azure.com or HOST[:PORT][/PATH] of a server. Its token is the secret azuredevops_token, the
-    password of the service hooks azuredevops_webhook_password, of 16 characters or more.
+    Account of the server on Azure DevOps, alone or in addition to other hosts. `user` is its email address (`DOMAIN\name` on Azure DevOps
+    Server), `webhook_user` the name that the service hooks send, `hostname` dev.azure.com or HOST[:PORT][/PATH] of Azure DevOps Server. The
+    secret azuredevops_token is its token, and azuredevops_webhook_password the password of the service hooks (16 characters or more).
   EOT
   type = object({
     user         = string
@@ -550,8 +551,9 @@ variable "azuredevops" {
 
 variable "gitlab" {
   description = <<-EOT
-    Our account on GitLab, alone or beside other hosts: `user` is its user name, `hostname` gitlab.com or HOST[:PORT][/PATH] of an instance.
-    Its token is the secret gitlab_token, the secret token of the webhooks gitlab_webhook_secret, of 16 characters or more.
+    Account of the server on GitLab, alone or in addition to other hosts. `user` is its user name, `hostname` gitlab.com or
+    HOST[:PORT][/PATH] of an instance. The secret gitlab_token is its token, and gitlab_webhook_secret the secret token of the webhooks (16
+    characters or more).
   EOT
   type = object({
     user     = string
@@ -572,9 +574,9 @@ variable "gitlab" {
 
 variable "gitea" {
   description = <<-EOT
-    Our account on Gitea or Forgejo, alone or beside other hosts: `user` is its user name, `base_url` https://gitea.com or
-    https://HOST[:PORT][/PATH] of an instance. Its token is the secret gitea_token, what deliveries are signed with gitea_webhook_secret, of
-    16 characters or more. Needs webhook_sources.
+    Account of the server on Gitea or Forgejo, alone or in addition to other hosts. `user` is its user name, `base_url` https://gitea.com or
+    https://HOST[:PORT][/PATH] of an instance. The secret gitea_token is its token, and gitea_webhook_secret the secret of the webhooks (16
+    characters or more). Set webhook_sources, too.
   EOT
   type = object({
     user     = string
@@ -595,9 +597,9 @@ variable "gitea" {
 
 variable "bitbucket" {
   description = <<-EOT
-    Our account on Bitbucket Cloud, alone or beside other hosts: `user` is its e-mail address, or x-token-auth for an access token; `base_url`
-    https://api.bitbucket.org, or that of a proxy with /2.0 at its end. Its token is the secret bitbucket_token, what deliveries are signed with
-    bitbucket_webhook_secret, of 16 characters or more.
+    Account of the server on Bitbucket Cloud, alone or in addition to other hosts. `user` is its e-mail address, or x-token-auth for an access
+    token. `base_url` is https://api.bitbucket.org, or the address of a proxy with /2.0 at its end. The secret bitbucket_token is its token,
+    and bitbucket_webhook_secret the secret of the webhooks (16 characters or more).
   EOT
   type = object({
     user     = string
@@ -619,7 +621,7 @@ variable "bitbucket" {
 }
 
 variable "repo_allowlist" {
-  description = "Repositories to serve, such as github.com/acme/*; ! in front excludes. Whoever can open a pull request there runs code with the server's identity."
+  description = "Repositories to serve, such as github.com/acme/*. An entry with ! in front excludes repositories. Everybody who can open a pull request there can run code with the server's identity."
   type        = list(string)
 
   validation {
@@ -645,7 +647,7 @@ variable "repo_config" {
 }
 
 variable "settings" {
-  description = "Further settings of the server by variable name, such as { TIDELOCK_PARALLEL_PLAN = \"true\" }. Nothing secret; see secret_env."
+  description = "Further settings of the server, by the name of the variable, such as { TIDELOCK_PARALLEL_PLAN = \"true\" }. For secrets, use secret_env."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -667,7 +669,7 @@ variable "settings" {
 }
 
 variable "sync_interval" {
-  description = "How often running logs are saved (what matters is saved at once)."
+  description = "Interval at which the server saves the logs of running jobs. It saves all other state at once."
   type        = string
   default     = "60s"
   nullable    = false
@@ -681,7 +683,7 @@ variable "sync_interval" {
 # Secrets
 
 variable "secrets" {
-  description = "Names of the secrets in Secret Manager, those of the hosts that are served. By default NAME-gh-token, NAME-gh-webhook-secret and so on."
+  description = "Names of the secrets in Secret Manager, for the hosts that you configure. By default NAME-gh-token, NAME-gh-webhook-secret and so on."
   type = object({
     gh_token                     = optional(string)
     gh_app_key                   = optional(string)
@@ -700,14 +702,14 @@ variable "secrets" {
 }
 
 variable "create_secrets" {
-  description = "Make the secrets here. Their first values come from secret_values; without those, add a version to each before the service is made."
+  description = "Make the secrets. secret_values has their first values; without it, add a version to each secret before the module makes the service."
   type        = bool
   default     = false
   nullable    = false
 }
 
 variable "secret_values" {
-  description = "Values for create_secrets. They reach neither plan nor state. Give a new secret_values_version with new values."
+  description = "Values of the secrets, with create_secrets. They are in neither plan nor state. Increase secret_values_version with each change of a value."
   type = object({
     gh_token                     = optional(string)
     gh_app_key                   = optional(string)
@@ -727,7 +729,7 @@ variable "secret_values" {
 }
 
 variable "secret_values_version" {
-  description = "Number of the present secret_values: 0 means that none are given; count up when they change."
+  description = "Version of secret_values: 0 without values. Increase it with each change of a value."
   type        = number
   default     = 0
   nullable    = false
@@ -735,11 +737,11 @@ variable "secret_values_version" {
 
 variable "secret_versions" {
   description = <<-EOT
-    Version numbers of secrets, by the keys of secrets and the variables of secret_env. The service names numbers, so that a
-    rotated secret is a rollout and an old revision goes on with the old value. Of what is left out the newest is looked up while planning.
+    Version numbers of secrets, by the keys of secrets and the variables of secret_env. For a secret without a number, Terraform looks up the
+    newest version when it plans. The service refers to numbers, so a new version causes a rollout, and the old revision keeps the old value.
     `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret`, `gitea_previous_webhook_secret`, `bitbucket_previous_webhook_secret` and
-    `azuredevops_previous_webhook_password` are older versions of the webhook secrets and of the service hooks' password that are still
-    taken while the host changes to the newer one.
+    `azuredevops_previous_webhook_password` are older versions of the webhook secrets and of the service hooks' password. The server accepts
+    them, too, until the host uses the newer ones.
   EOT
   type        = map(string)
   default     = {}
@@ -752,7 +754,7 @@ variable "secret_versions" {
 }
 
 variable "secret_env" {
-  description = "Further secrets by variable, such as { TIDELOCK_API_SECRET = \"tidelock-api-secret\" }: names of secrets in Secret Manager that have a version."
+  description = "Further secrets, by the name of the variable, such as { TIDELOCK_API_SECRET = \"tidelock-api-secret\" }. Each value is the name of a secret in Secret Manager, which needs a version."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -765,8 +767,9 @@ variable "secret_env" {
 
 variable "token_as_file" {
   description = <<-EOT
-    Mount tokens and the App's key as files, so that a new version is used without a restart. The server takes variables out of the environment of
-    what it runs, but what runs as the same user can read a file: true only with an image that runs as root and --run-as-user.
+    Mount tokens and the App's key as files, so that the server uses a new version without a restart. Set true only with --run-as-user, which
+    needs an image that runs as root. Otherwise steps run as the server's user and can read the files, while the server removes variables with
+    secrets from their environment.
   EOT
   type        = bool
   default     = false
@@ -774,7 +777,7 @@ variable "token_as_file" {
 }
 
 variable "secret_locations" {
-  description = "Regions that secrets made here are kept in, where the organization does not allow automatic replication."
+  description = "Regions of the secrets that the module makes, if the organization does not allow automatic replication."
   type        = list(string)
   default     = []
   nullable    = false
@@ -784,11 +787,11 @@ variable "secret_locations" {
 
 variable "bucket" {
   description = <<-EOT
-    The bucket with the state. `create = false` uses one that exists and holds nothing else; `name` is PROJECT-NAME-state by default.
-    `location` (the region
-    by default) counts when the bucket is made: it stays where it is when the region changes. `prefix` is the folder in it. `noncurrent_days` is how long replaced and deleted objects can be had back, `soft_delete_days`
-    how long even those that somebody deleted for good (0, or 7 to 90): what runs in pull requests has the server's rights, so this is
-    the last net. `log_bucket` takes access logs. `force_destroy` lets a destroy delete the state.
+    The bucket with the state. `create = false` uses an existing bucket, which has to contain nothing else. `name` is PROJECT-NAME-state by
+    default. `location`, by default the region, counts only when the bucket is made: a later change of the region does not move the bucket.
+    `prefix` is the folder in the bucket. Replaced and deleted objects can be restored for `noncurrent_days`. Objects that somebody has deleted
+    for good can be restored for `soft_delete_days` (0, or 7 to 90). This is the last protection, because steps of pull requests have the
+    server's rights. `log_bucket` gets access logs. With `force_destroy`, a destroy also deletes the state.
   EOT
   type = object({
     create           = optional(bool, true)
@@ -826,9 +829,9 @@ variable "bucket" {
 
 variable "kms_key" {
   description = <<-EOT
-    Key of your own for bucket, registry and the service's image: `name` is projects/…/cryptoKeys/…, in the region, and may be made in
-    the same run. Rights for Google's service agents are granted here, and taken back when the key is left out again: objects that
-    were written with it can then no longer be read, so rewrite them first.
+    Key of your own for bucket, registry and the service's image. `name` is projects/…/cryptoKeys/… of a key in the region, which the same run
+    may make. The module grants Google's service agents their rights on the key, and removes these rights when you remove kms_key. Objects
+    that were written with the key are then unreadable, so rewrite them first.
   EOT
   type = object({
     name = string
@@ -842,7 +845,7 @@ variable "kms_key" {
 }
 
 variable "service_agents" {
-  description = "Emails of Google's service agents by `iap`, `run`, `artifactregistry`, from modules/service-agents, which makes those that a fresh project lacks. Left out, their usual names are taken, and they have to exist."
+  description = "Emails of Google's service agents, with the keys `iap`, `run` and `artifactregistry`. modules/service-agents returns them, and makes the agents that a new project lacks. For a missing key, the module uses the usual name of the agent, which has to exist."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -854,7 +857,7 @@ variable "service_agents" {
 }
 
 variable "impersonated_service_accounts" {
-  description = "Emails of service accounts that the server may act as, so that plans and applies need no rights of its own, under names of your choice: { planner = google_service_account.planner.email }."
+  description = "Emails of service accounts that the server may impersonate, so that its own account needs no rights for plans and applies. The keys are names of your choice: { planner = google_service_account.planner.email }."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -868,7 +871,7 @@ variable "impersonated_service_accounts" {
 # Watching it
 
 variable "monitoring" {
-  description = "Alerts, and whom they reach: `emails` make notification channels, `channels` are names of existing ones."
+  description = "Alerts and their receivers. The module makes a notification channel for each of `emails`; `channels` are names of existing ones."
   type = object({
     enabled  = optional(bool, true)
     emails   = optional(list(string), [])
