@@ -153,9 +153,10 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         Some((why, None))
     } else if event.pull.head().is_some_and(|head| *head != pull.head.commit) {
         Some(("a newer push follows", None))
-    } else if planned_since(inner, &pull, item).await? {
-        let head = pull.head.commit.clone();
-        Some(("this head was planned meanwhile", Some(Message::PlannedAlready { head })))
+    } else if let Some(trigger) = planned_since(inner, &pull, item).await? {
+        // An automatic plan is the answer to every delivery about its commit; a plan by a command was an answer to that person.
+        let message = (!trigger.is_unasked()).then(|| Message::PlannedAlready { head: pull.head.commit.clone() });
+        Some(("this head was planned meanwhile", message))
     } else {
         None
     };
@@ -231,8 +232,8 @@ fn ended_status(inner: &Inner, pull: &PullRequest, because: &str) -> Effect {
     Effect::Status { commit: pull.head.commit.clone(), status: inner.ctx.statuses.failed(CommandName::Plan, because) }
 }
 
-/// Returns true if a whole plan of this head began after the event was accepted: it answers the event as well.
-async fn planned_since(inner: &Inner, pull: &PullRequest, item: &Item) -> Result<bool> {
+/// Returns the trigger of a whole plan of this head that began after the event was accepted: it answers the event as well.
+async fn planned_since(inner: &Inner, pull: &PullRequest, item: &Item) -> Result<Option<Trigger>> {
     let (id, head, received) = (pull.id.clone(), pull.head.commit.clone(), item.received);
     inner.ctx.store.read(move |view| view.planned_since(&id, &head, received)).await
 }

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use insta::assert_snapshot;
-use tidelock_forge::OpenOptions;
+use tidelock_forge::{OpenOptions, Pull};
 
 #[test]
 fn opening_plans_what_changed_and_says_so() {
@@ -89,22 +89,25 @@ fn a_push_replaces_the_plan_that_runs() {
     });
 }
 
-/// Pushes while a plan runs that bob asked for with this comment, so that the plan is repeated on the new head.
-async fn pushed_while_planning(ctx: &Ctx, comment: &str) -> (tidelock_forge::Pull, String) {
+/// Pushes while a plan of this pull request runs that bob asked for with this comment, so that the plan is repeated on the new head. Returns
+/// that head.
+async fn pushed_while_planning(ctx: &Ctx, pull: &Pull, comment: &str) -> String {
     // The first plan fails at once, so that only the requested one waits.
-    let pull = ctx.open_input("first", "2").await;
-    ctx.next(&pull).await.is("plan", "error");
+    ctx.next(pull).await.is("plan", "error");
     std::fs::write(ctx.tmp.join("unready"), "#!/bin/sh\n").unwrap();
     make_executable(&ctx.tmp.join("unready"));
     pull.comment("bob", comment).unwrap();
     ctx.reached("plan", 1).await;
-    let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+    let head = ctx.push(pull, "main.tf", &terraform("root", "3")).await;
     ctx.reached("plan", 2).await;
-    ctx.open_gate("plan");
-    let asked = ctx.next(&pull).await;
-    asked.is("plan", "success");
-    assert_eq!((&asked.marker["head"], &asked.marker["trigger"]), (&head.as_str().into(), &"comment".into()));
-    (pull, head)
+    head
+}
+
+/// Waits for a plan of this head with this trigger.
+async fn planned(ctx: &Ctx, pull: &Pull, head: &str, trigger: &str) {
+    let said = ctx.next(pull).await;
+    said.is("plan", "success");
+    assert_eq!((&said.marker["head"], &said.marker["trigger"]), (&head.into(), &trigger.into()));
 }
 
 fn planned_when_ready() -> Setup {
@@ -114,10 +117,12 @@ fn planned_when_ready() -> Setup {
 #[test]
 fn a_plan_that_was_asked_for_is_run_again_on_the_new_head() {
     run_test(planned_when_ready(), async |ctx| {
-        let (pull, head) = pushed_while_planning(ctx, "atlantis plan -d . -- -var x=y").await;
+        let pull = ctx.open_input("first", "2").await;
+        let head = pushed_while_planning(ctx, &pull, "atlantis plan -d . -- -var x=y").await;
+        ctx.open_gate("plan");
+        planned(ctx, &pull, &head, "comment").await;
         // The push is planned as well: the command named one project only.
-        let pushed = ctx.next(&pull).await;
-        assert_eq!((&pushed.marker["head"], &pushed.marker["trigger"]), (&head.as_str().into(), &"autoplan".into()));
+        planned(ctx, &pull, &head, "autoplan").await;
         ctx.nothing_pending(&pull, &[]).await;
     });
 }
@@ -125,11 +130,32 @@ fn a_plan_that_was_asked_for_is_run_again_on_the_new_head() {
 #[test]
 fn a_push_that_a_whole_plan_has_covered_is_answered_without_another() {
     run_test(planned_when_ready(), async |ctx| {
-        let (pull, head) = pushed_while_planning(ctx, "atlantis plan").await;
+        let pull = ctx.open_input("first", "2").await;
+        let head = pushed_while_planning(ctx, &pull, "atlantis plan").await;
+        ctx.open_gate("plan");
+        planned(ctx, &pull, &head, "comment").await;
         let covered = ctx.next(&pull).await;
         covered.is_message("superseded").has(&format!("Commit {} is planned already", &head[..7]));
         ctx.nothing_pending(&pull, &[]).await;
         assert_eq!(ctx.lines("plan.reached"), 2);
+    });
+}
+
+#[test]
+fn a_delivery_that_an_automatic_plan_has_covered_is_not_answered() {
+    run_test(planned_when_ready().flags(&["--allow-draft-prs"]), async |ctx| {
+        let options = OpenOptions { draft: true, ..OpenOptions::default() };
+        let pull = ctx.open_as("alice", "draft", &[("main.tf", &terraform("root", "2"))], options).await;
+        let head = pushed_while_planning(ctx, &pull, "atlantis plan -d .").await;
+        pull.ready().unwrap();
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        ctx.open_gate("plan");
+        planned(ctx, &pull, &head, "comment").await;
+        planned(ctx, &pull, &head, "autoplan").await;
+        // The next command waits for the delivery: an answer to it would come first.
+        pull.comment("bob", "atlantis plan").unwrap();
+        planned(ctx, &pull, &head, "comment").await;
+        assert_eq!(ctx.lines("plan.reached"), 4);
     });
 }
 

@@ -100,15 +100,15 @@ impl View<'_> {
         )
     }
 
-    /// Returns true if a plan of all projects at this head began at or after `since` and was answered.
-    pub fn planned_since(&self, pull: &PullId, head: &CommitSha, since: Timestamp) -> Result<bool> {
+    /// Returns the trigger of the latest plan of all projects at this head that began at or after `since` and was answered.
+    pub fn planned_since(&self, pull: &PullId, head: &CommitSha, since: Timestamp) -> Result<Option<Trigger>> {
         let runs: Vec<Run> = self.records(
-            "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq",
+            "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq DESC",
             params![pull.to_string(), micros(since)],
         )?;
-        Ok(runs
-            .iter()
-            .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
+        let answers =
+            |run: &&Run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head;
+        Ok(runs.iter().find(answers).map(|run| run.trigger))
     }
 
     /// Returns the runs that planned everything of a pull request, the latest first.
