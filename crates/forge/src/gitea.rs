@@ -8,6 +8,7 @@ mod api;
 mod branches;
 mod comments;
 mod commits;
+mod feed;
 mod hooks;
 mod issues;
 mod merging;
@@ -51,6 +52,8 @@ pub(super) struct GiteaState {
     reviews: BTreeMap<u64, ReviewMarks>,
     /// Rules of protected branches, by the id of the repository and the name of the branch.
     protections: BTreeMap<(u64, String), BranchProtection>,
+    /// Pushes, by the id of the repository.
+    feeds: BTreeMap<u64, feed::Feed>,
     hook: HookState,
     /// Scopes of the token of the server under test; absent for the scope `all`.
     scopes: Option<Vec<String>>,

@@ -365,7 +365,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
     let moved = shared.git(full_name)?;
     let heads = moved.heads().await?;
     if shared.kind == HostKind::Gitea {
-        shared.change(|state| gitea::follow_heads(state, full_name, &heads));
+        shared.change(|state| gitea::follow_heads(state, full_name, &heads, actor));
     }
     let mut announced = BTreeSet::new();
     for touched in touched_by(shared, full_name) {

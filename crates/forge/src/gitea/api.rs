@@ -75,6 +75,12 @@ impl<'a> Call<'a> {
                 call.check_scope("repository")?;
                 call.repos()
             }
+            // The accounts of a forge are in no organization of their own.
+            ["user", "orgs"] => {
+                call.check_scope("user")?;
+                call.check_scope("organization")?;
+                call.page(Vec::new())
+            }
             ["repositories", id] => {
                 call.check_scope("repository")?;
                 call.repo_by_id(id)
@@ -175,7 +181,7 @@ impl<'a> Call<'a> {
     }
 
     /// Number of the page, and its rows: a larger limit is cut silently (services/convert/utils.go, `ToCorrectPageSize`).
-    fn paging(&self) -> (usize, usize) {
+    pub(super) fn paging(&self) -> (usize, usize) {
         let number = |name: &str| self.asked(name).and_then(|text| text.parse::<usize>().ok()).unwrap_or_default();
         let limit = match number("limit") {
             0 => USUAL_ROWS,
@@ -261,6 +267,7 @@ impl RepoCall<'_> {
             ("GET", ["collaborators", user, "permission"]) => self.permission(user),
             ("GET", ["compare", range @ ..]) => self.compare(&range.join("/")).await,
             (method, ["hooks", rest @ ..]) => self.of_hooks(method, rest).await,
+            ("GET", ["activities", "feeds"]) => self.feed(),
             ("GET", ["raw", path @ ..]) => self.raw(&path.join("/")).await,
             ("GET", ["contents", path @ ..]) => self.contents(&path.join("/")).await,
             _ => Err(no_route()),

@@ -4,7 +4,7 @@ use super::super::git::GitRepo;
 use super::super::state::{PullState, RepoState, State};
 use super::super::{Shared, pull, repo, timestamp};
 use super::api::{RepoCall, no_content};
-use super::{Refusal, Result, access, protection, reviews, shapes};
+use super::{Refusal, Result, access, feed, protection, reviews, shapes};
 use anyhow::bail;
 use axum::response::IntoResponse;
 use http::StatusCode;
@@ -83,8 +83,14 @@ pub(in super::super) async fn retarget(shared: &Shared, full_name: &str, number:
     shared.change(|state| note(state, full_name, number, measure))
 }
 
-/// Records which head branches of a repository are gone.
-pub(in super::super) fn follow_heads(state: &mut State, full_name: &str, heads: &BTreeMap<String, String>) {
+/// Records which branches of a repository have moved, and which head branches are gone.
+pub(in super::super) fn follow_heads(
+    state: &mut State,
+    full_name: &str,
+    heads: &BTreeMap<String, String>,
+    actor: &str,
+) {
+    feed::follow(state, full_name, heads, actor);
     let pulls = state.repos.values().flat_map(|repo| &repo.pulls);
     let of_repo = pulls.filter(|pull| pull.head_repo.eq_ignore_ascii_case(full_name));
     let known: Vec<(u64, bool)> = of_repo.map(|pull| (pull.id, !heads.contains_key(&pull.head_ref))).collect();

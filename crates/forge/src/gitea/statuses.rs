@@ -66,17 +66,21 @@ impl RepoCall<'_> {
         self.call.page(rows)
     }
 
-    /// The latest status of each context, and what they come to.
+    /// One page of the latest statuses of contexts, and what they come to. The latest are on the first page (models/git/commit_status.go,
+    /// `GetLatestCommitStatus`).
     pub(super) async fn combined_status(&self, reference: &str) -> Result {
         let commit = self.commit(reference).await?;
         let state = self.call.shared.lock();
         let repo = state.repo(&self.full_name).map_err(|_| Refusal::not_found())?;
         let mut latest: Vec<&StatusState> = repo.latest_statuses(&commit).into_values().collect();
+        let ((page, limit), total) = (self.call.paging(), latest.len());
+        latest.sort_by_key(|status| std::cmp::Reverse(status.id));
+        latest = latest.into_iter().skip((page - 1).saturating_mul(limit)).take(limit).collect();
         latest.sort_by_key(|status| status.id);
         let rows: Vec<Value> = latest.iter().map(|status| shaped(self.url(), &state, repo, status)).collect();
-        let (total, api) = (rows.len(), shapes::api(self.url(), repo));
+        let api = shapes::api(self.url(), repo);
         let body = json!({
-            "state": combined(&latest), "sha": commit, "total_count": total,
+            "state": combined(&latest), "sha": commit, "total_count": rows.len(),
             "statuses": if rows.is_empty() { Value::Null } else { rows.into() },
             "repository": shapes::repo(self.url(), &state, repo, access::level(repo, &self.call.login)),
             "commit_url": format!("{api}/commits/{commit}"), "url": format!("{api}/commits/{commit}/status"),
