@@ -114,6 +114,8 @@ fn many_results_are_folded_but_for_the_first_failures() {
     ");
     let never = read(&reply, &RenderOptions { disable_folding: true, ..options() });
     assert_eq!(never.matches("\n####").count(), 7);
+    let plain = read(&reply, &RenderOptions { html_comments: false, ..options() });
+    assert_eq!(plain.matches("\n#### dir `dir-").count(), 8, "without HTML each result has a heading: {plain}");
     let few = reply_of(CommandName::Plan, all.into_iter().take(4));
     assert_eq!(read(&few, &options()).matches("\n####").count(), 3, "the fourth has no changes");
 }

@@ -45,7 +45,9 @@ impl Maker<'_> {
         jobs.sort_by_key(|job| rank(&job.outcome));
         let is_short = self.options.style == CommentStyle::Short && jobs.len() > 1;
         let open = jobs.iter().filter(|job| rank(&job.outcome) < UNCHANGED).count();
-        let has_many = is_short && open > HEADINGS && !self.options.disable_folding;
+        // A host that shows no HTML shows the title of a fold as a bold line, which is no heading.
+        let has_folds = self.options.html_comments;
+        let has_many = has_folds && is_short && open > HEADINGS && !self.options.disable_folding;
         let folds = has_many && self.options.templates.know_sections();
         let refers = is_short && self.options.templates.know_references();
         let mut told: HashMap<Essence<'a>, &'a ProjectId> = HashMap::new();
@@ -62,7 +64,7 @@ impl Maker<'_> {
             let section = match rank(&job.outcome) {
                 UNCHANGED if self.options.hide_unchanged => ResultSection::Absent,
                 _ if at >= self.room.sections => ResultSection::Absent,
-                UNCHANGED => ResultSection::Fold,
+                UNCHANGED if has_folds => ResultSection::Fold,
                 _ if folds && !is_first_trouble => ResultSection::Fold,
                 _ => ResultSection::Heading,
             };
