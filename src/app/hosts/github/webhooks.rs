@@ -11,7 +11,7 @@ use url::Url;
 pub(super) const WEBHOOK: &str = "webhook";
 /// Maximum number of repositories whose webhooks are checked; those of organizations cover the rest.
 const MAX_REPOS: usize = 50;
-/// Events that cause work, those of a merge queue, and those that Atlantis' documentation asks for besides.
+/// Events that cause work, those of a merge queue, and those without which the server learns of reviews and pushes only in its rounds.
 pub(super) const NEEDED: [&str; 2] = ["pull_request", "issue_comment"];
 pub(super) const QUEUE: [&str; 1] = ["merge_group"];
 pub(super) const USUAL: [&str; 2] = ["pull_request_review", "push"];
@@ -156,8 +156,12 @@ pub(super) fn judge(hook: &Webhook) -> Vec<(Verdict, String, String)> {
         say(Verdict::Unknown, text, "choose them if a repository has a merge queue");
     }
     if !usual.is_empty() {
-        let text = format!("lacks the events {}, which cause no work yet", usual.join(", "));
-        say(Verdict::Unknown, text, "");
+        let text = format!(
+            "lacks the events {}: a refused automerge is not retried after a review, and in mode strict a push to the base branch \
+             invalidates plans only within --reconcile-interval",
+            usual.join(", ")
+        );
+        say(Verdict::Unknown, text, "choose them");
     }
     if let Some((verdict, text, mend)) = last_delivery(hook) {
         say(verdict, text, mend);
