@@ -96,12 +96,12 @@ pub(super) const SECTIONS: &[Section] = &[
                 .by_default("`--default-tf-distribution`")
                 .example("opentofu"),
             key("terragrunt", "[Terragrunt](terragrunt.md) runs the built-in steps, if the directory is a unit.")
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("true")
                 .only_here(),
             key("terragrunt_version", "Version of Terragrunt.")
                 .form(VERSION)
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("0.99.1")
                 .only_here(),
             key("autoplan", "[When the server plans by itself](#autoplan).")
@@ -110,54 +110,54 @@ pub(super) const SECTIONS: &[Section] = &[
             key("execution_order_group", "Groups run in ascending order.").default("0").example("1"),
             key(
                 "depends_on",
-                "Names of projects. The project is not applied while one of them is planned in the pull request and not applied. In mode \
-                 `strict` it is also planned afterwards ([layers](locks.md#layers)).",
+                "Names of projects. If the pull request plans one of them, this project is applied only after it. In mode `strict` this project \
+                 is also planned only after that apply ([layers](locks.md#layers)).",
             )
             .example("[network]"),
             key("workflow", "Name of a [workflow](workflows.md) of this file or of the server.")
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("default"),
             key("plan_requirements", "[Requirements](server-config.md#requirements) of `plan`. The list replaces that of the server.")
                 .listed()
-                .by_default("those of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("[undiverged]"),
             key("apply_requirements", "Requirements of `apply`.")
                 .listed()
-                .by_default("those of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("[approved, mergeable]"),
             key("import_requirements", "Requirements of `import` and `state rm`.")
                 .listed()
-                .by_default("those of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("[approved]"),
             key("repo_locks", "[Who may change a project](locks.md).")
                 .of("repo_locks")
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("{mode: on_apply}"),
             key("repo_locking", "Former key: `false` is `repo_locks: {mode: disabled}`.").example("false"),
             key("apply_scope", "Which projects [need a plan](locks.md#what-belongs-to-a-pull-request) before one is applied.")
                 .listed()
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("selected")
                 .only_here(),
             key("on_merge", "With `apply`, [apply after the merge](locks.md#after-the-merge), in mode `strict`.")
                 .listed()
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .beside("{repo_locks: {mode: strict}}")
                 .example("apply")
                 .only_here(),
             key("reminder_interval", "Interval of [reminders](locks.md#reminders) in mode `strict`. `0` means never.")
                 .form(DURATION)
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("48h")
                 .only_here(),
             key("plan_max_age", "An older plan is not applied. `0` means no limit.")
                 .form(DURATION)
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("24h")
                 .only_here(),
             key("approvals", "[Who has to approve](approvals.md).")
                 .of("approvals")
-                .by_default("those of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("{any_of: ['team:sre'], count: 2}")
                 .only_here(),
             key("allowed_users", "People who may use a command on the project, as `WHO` or `WHO:COMMAND` ([permissions.md](permissions.md)). They restrict the rules of the server.")
@@ -175,21 +175,21 @@ pub(super) const SECTIONS: &[Section] = &[
             key("freeze", "[Times without applies](hatches.md#windows).")
                 .of("freeze_window")
                 .items(0, MAX_WINDOWS)
-                .by_default("those of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("[{from: 'Fri 16:00', to: 'Mon 08:00', timezone: Europe/Berlin}]")
                 .only_here(),
             key("policy_check", "[Check plans](policies.md), where `--enable-policy-checks` is set. Atlantis ignores it where it is not permitted.")
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("false"),
             key("custom_policy_check", "With `true`, the `run` steps of the stage `policy_check` print the results of the policy sets.")
-                .by_default("that of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("true"),
             key("silence_pr_comments", "Commands whose results are left out of comments.")
                 .listed()
-                .by_default("those of `repos.yaml`")
+                .by_default("as in `repos.yaml`")
                 .example("[plan]"),
-            key("delete_source_branch_on_merge", "Delete the branch at an automerge, if every applied project says so. In Atlantis the first project decides, and not on GitHub.")
-                .by_default("that of `repos.yaml`")
+            key("delete_source_branch_on_merge", "Delete the branch after an automerge. Every applied project has to set it. Atlantis asks only the first project, and ignores the key on GitHub.")
+                .by_default("as in `repos.yaml`")
                 .example("true"),
         ],
     },

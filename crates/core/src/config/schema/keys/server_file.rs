@@ -56,7 +56,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key("metrics", "[Receivers of metrics](metrics.md) besides `/metrics`.")
                 .of("metrics")
                 .example("{statsd: {host: 127.0.0.1, port: 8125}}"),
-            key("external_stores", "No effect, with a warning: plans are in the bucket. Atlantis keeps plans there."),
+            key("external_stores", "No effect, with a warning: Tidelock keeps plans in its bucket. In Atlantis, this key names the stores of plans."),
         ],
     },
     Section {
@@ -275,7 +275,7 @@ pub(super) const SECTIONS: &[Section] = &[
             key("name", "Its name, unique in the file.").form(SET).required().example("buckets"),
             key(
                 "path",
-                "File or directory with the policies, best absolute: another one is in the project's directory, where the pull request may change it. Left out if [`run` steps](workflows.md#results-of-a-scanner-as-a-policy) print the results.",
+                "File or directory with the policies. Use an absolute path: a relative one is in the project's directory, where the pull request can change it. Leave it out if [`run` steps](workflows.md#results-of-a-scanner-as-a-policy) print the results.",
             )
                 .form(POLICIES)
                 .example("/etc/tidelock/policies"),

@@ -69,7 +69,7 @@ pub(super) const SECTIONS: &[Section] = &[
             .example("strict"),
             key(
                 "scope",
-                "Only for `strict`: the projects that a pull request owns from its first apply on, all that it changes or the applied one.",
+                "Only for `strict`: after its first apply, a pull request owns all projects that it changes (`pull_request`), or only the applied one (`project`).",
             )
             .listed()
             .by_default("`pull_request`")
