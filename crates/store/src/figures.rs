@@ -16,7 +16,7 @@ pub struct StateFigures {
     pub waits: u32,
     /// Projects that have an owner, in mode `strict`.
     pub owned: u32,
-    /// Those of them whose pull request is merged or closed, and that need an action.
+    /// Those of them whose pull request is merged or closed.
     pub owed: u32,
     /// Plan files that are kept for an apply.
     pub plans: u32,

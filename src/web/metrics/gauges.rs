@@ -47,7 +47,7 @@ pub(super) fn families(figures: &StateFigures, now: Timestamp, page: &mut Famili
     let help = "Pull requests in line for a project, each once for each project.";
     page.one("lock_waits", Gauge, help, figures.waits.into());
     page.one("owned_projects", Gauge, "Projects that a pull request owns, in mode strict.", figures.owned.into());
-    let help = "Owned projects whose pull request is merged or closed, and that need an action to be free.";
+    let help = "Owned projects whose pull request is merged or closed. Most are released only by an apply or `unlock`.";
     page.one("owed_projects", Gauge, help, figures.owed.into());
     page.one("kept_plans", Gauge, "Plan files that are kept for an apply.", figures.plans.into());
     let help = "Projects whose last check has found drift, each once for each branch.";
