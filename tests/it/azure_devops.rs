@@ -246,6 +246,18 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
 }
 
 #[test]
+fn a_pull_request_from_a_fork_is_planned_if_an_operator_allows_it() {
+    let fake = AzureDevOpsFake::start();
+    run_test(both(&fake, "").flags(&["--allow-fork-prs"]), async |ctx| {
+        fake.connect(ctx).await;
+        let fork = fake.open_from_fork("fork", ("main.tf", "# of a fork\n")).await;
+        comment(ctx, &fake, fork, 0).await.is("plan", "success");
+        fake.push(fork, ("main.tf", "# again\n")).await;
+        comment(ctx, &fake, fork, 1).await.is("plan", "success");
+    });
+}
+
+#[test]
 fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
     let fake = AzureDevOpsFake::start();
     let yaml = workflow("", &["printf '%s' \"$COMMENT_ARGS\" > {tmp}/args", PLANNED], &[APPLY]);

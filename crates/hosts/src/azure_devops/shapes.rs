@@ -76,14 +76,17 @@ pub(super) fn pull_request(
         _ => return Err("no status"),
     };
     let fork = pull["forkSource"].is_object();
-    let (repo_owner, repo_name) = if fork {
+    let head_repo = if fork {
         let repository = &pull["forkSource"]["repository"];
         let organization = super::address::organization_of(&id.repo);
         let project = repository["project"]["name"].as_str().unwrap_or_default();
-        (format!("{organization}/{project}"), text(&repository["name"]).unwrap_or_default())
+        let name = text(&repository["name"]).unwrap_or_default();
+        RepoId { host: id.repo.host.clone(), owner: format!("{organization}/{project}"), name }
     } else {
-        (id.repo.owner.clone(), id.repo.name.clone())
+        id.repo.clone()
     };
+    // The base repository has a ref of the merge, and none of the head.
+    let of_fork = if fork { address.clone_url(&head_repo) } else { None };
     let labels = pull["labels"].as_array().into_iter().flatten().filter(|label| label["active"] != false);
     Ok(PullRequest {
         id: id.clone(),
@@ -93,9 +96,9 @@ pub(super) fn pull_request(
         head: Head {
             branch: branch(&pull["sourceRefName"]).ok_or("no sourceRefName")?,
             commit: commit(&pull["lastMergeSourceCommit"]).ok_or("no lastMergeSourceCommit.commitId")?,
-            repo_owner,
-            repo_name,
-            clone_url: None,
+            repo_owner: head_repo.owner,
+            repo_name: head_repo.name,
+            clone_url: of_fork,
         },
         base: Base {
             branch: branch(&pull["targetRefName"]).ok_or("no targetRefName")?,
@@ -177,8 +180,10 @@ mod tests {
         assert_eq!(read.url, "https://dev.azure.com/acme/Infra/_git/live/pullrequest/7");
         // Its fork has the name of the repository itself, in another project.
         pull["forkSource"] =
-            json!({"name": "refs/heads/topic", "repository": {"name": "live", "project": {"name": "Infra"}}});
-        assert!(pull_request(&address, &id, &pull).unwrap().fork);
+            json!({"name": "refs/heads/topic", "repository": {"name": "live", "project": {"name": "Else where"}}});
+        let of_fork = pull_request(&address, &id, &pull).unwrap();
+        assert!(of_fork.fork && read.head.clone_url.is_none());
+        assert_eq!(of_fork.head.clone_url.unwrap(), "https://dev.azure.com/acme/Else%20where/_git/live");
         pull["lastMergeSourceCommit"] = json!({"commitId": "0".repeat(40)});
         assert!(pull_request(&address, &id, &pull).unwrap_err().contains("lastMergeSourceCommit"));
     }
