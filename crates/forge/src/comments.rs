@@ -1,7 +1,7 @@
 //! Comments of pull requests.
 
 use super::state::{CommentState, PullState, State};
-use super::{HostKind, azure_devops, bitbucket_cloud, gitea, gitlab, hooks, timestamp};
+use super::{HostKind, azure_devops, bitbucket_cloud, bitbucket_data_center, gitea, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 
 /// Longest comment of GitHub, in characters.
@@ -61,8 +61,12 @@ pub(super) fn edit(
 }
 
 /// Sets the time of the last change of a pull request. On GitLab a comment does not if there was a change in the last minute
-/// (app/models/concerns/throttled_touch.rb).
+/// (app/models/concerns/throttled_touch.rb), and on Bitbucket Data Center it never does: `updatedDate` of github.com/go-playground/webhooks
+/// 6.4.0, testdata/bitbucket-server/pr-comment-added.json, is from the day before.
 fn touch(pull: &mut PullState, kind: HostKind, at: String) {
+    if kind == HostKind::BitbucketDataCenter {
+        return;
+    }
     let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
     let since = time(&at).zip(time(&pull.updated_at)).map(|(now, before)| now.duration_since(before));
     if kind != HostKind::Gitlab || since.is_none_or(|since| since > TOUCH_INTERVAL) {
@@ -83,6 +87,7 @@ fn check_body(state: &State, body: &str) -> anyhow::Result<()> {
         // No limit but that of a request's body.
         HostKind::Gitea => usize::MAX,
         HostKind::BitbucketCloud => bitbucket_cloud::MAX_COMMENT,
+        HostKind::BitbucketDataCenter => bitbucket_data_center::MAX_COMMENT,
     };
     if body.chars().count() > most {
         bail!("Body is too long (maximum is {most} characters)");

@@ -21,7 +21,7 @@ const MAX_GIT_OUTPUT: u64 = 32 << 20;
 const OLDEST_GIT: (u32, u32) = (2, 38);
 
 const CONFIG: &str = "[http]\n\treceivepack = true\n[uploadpack]\n\tallowFilter = true\n\tallowAnySHA1InWant = true\n\
-     [receive]\n\thideRefs = refs/pull\n\thideRefs = refs/merge-requests\n\tautogc = false\n[gc]\n\tauto = 0\n";
+     [receive]\n\thideRefs = refs/pull\n\thideRefs = refs/pull-requests\n\thideRefs = refs/merge-requests\n\tautogc = false\n[gc]\n\tauto = 0\n";
 
 /// Variables that a surrounding git command sets (hooks, rebases) and that must not reach the forge's own git.
 const GIT_VARIABLES: [&str; 7] = [

@@ -1,7 +1,7 @@
 //! git over HTTP: `git http-backend` as a CGI program, whose output is streamed. After a push, pull requests are updated.
 
 use super::git::{GitRepo, git_command};
-use super::{Shared, app, repo, server};
+use super::{Shared, app, bitbucket_data_center, repo, server};
 use anyhow::{Context, bail};
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
@@ -32,12 +32,13 @@ pub(super) fn is_git(path: &str) -> bool {
 
 /// `owner/name` in the path of a repository.
 pub(super) fn name_of(path: &str) -> &str {
+    let path = path.strip_prefix(bitbucket_data_center::CLONES).unwrap_or(path);
     let path = path.strip_prefix('/').unwrap_or(path);
     path.strip_suffix(".git").unwrap_or(path)
 }
 
 /// Splits a path into `owner/name` and the service.
-fn split(path: &str) -> Option<(&str, &str)> {
+pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     let (path, service) =
         SERVICES.iter().find_map(|service| Some((path.strip_suffix(service)?.strip_suffix('/')?, *service)))?;
     let full_name = name_of(path);

@@ -2,7 +2,10 @@
 //! task, recorded, and sent again only on request.
 
 use super::state::State;
-use super::{HostKind, Shared, azure_devops, bitbucket_cloud, gitea, gitlab, random_hex, shapes, timestamp};
+use super::{
+    HostKind, Shared, azure_devops, bitbucket_cloud, bitbucket_data_center, gitea, gitlab, random_hex, shapes,
+    timestamp,
+};
 use anyhow::Context;
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::ExposeSecret;
@@ -31,8 +34,8 @@ const MAX_ANSWER: usize = 64 << 10;
 pub struct Delivery {
     /// Number of this record, for [`super::Forge::redeliver`].
     pub id: u64,
-    /// `X-GitHub-Delivery`, `X-VSS-ActivityId`, `Idempotency-Key` or `X-Request-UUID`; a redelivery has the same. Or `X-Gitea-Delivery`,
-    /// which is new.
+    /// `X-GitHub-Delivery`, `X-VSS-ActivityId`, `Idempotency-Key`, `X-Request-UUID` or `X-Request-Id`; a redelivery has the same. Or
+    /// `X-Gitea-Delivery`, which is new.
     pub guid: String,
     /// `X-GitHub-Event`, such as `pull_request`, `X-Gitlab-Event`, `X-Gitea-Event-Type` or `X-Event-Key`; on Azure DevOps the `eventType` of
     /// the body.
@@ -119,6 +122,9 @@ pub(super) fn emit_pull_with(
         HostKind::BitbucketCloud => {
             return bitbucket_cloud::emit_pull(state, url, repo, number, action, sender, &extra);
         }
+        HostKind::BitbucketDataCenter => {
+            return bitbucket_data_center::emit_pull(state, url, repo, number, action, sender, &extra);
+        }
     }
     let payload = shapes::pull_event(url, state, repo, number, action, sender, extra)?;
     emit(state, "pull_request", Some(action), &payload);
@@ -140,6 +146,9 @@ pub(super) fn emit_push(
         HostKind::Gitea => return gitea::emit_push(state, url, repo, (branch, before, after), sender),
         HostKind::BitbucketCloud => {
             return bitbucket_cloud::emit_push(state, url, repo, (branch, before, after), sender);
+        }
+        HostKind::BitbucketDataCenter => {
+            return bitbucket_data_center::emit_push(state, url, repo, (branch, before, after), sender);
         }
     }
     let payload = json!({
@@ -169,6 +178,9 @@ pub(super) fn emit_comment(
         HostKind::BitbucketCloud => {
             return bitbucket_cloud::emit_comment(state, url, repo, number, id, action, sender);
         }
+        HostKind::BitbucketDataCenter => {
+            return bitbucket_data_center::emit_comment(state, url, repo, number, id, action, sender);
+        }
     }
     let payload = shapes::comment_event(url, state, repo, number, id, action, sender)?;
     emit(state, "issue_comment", Some(action), &payload);
@@ -183,6 +195,8 @@ pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64)
         HostKind::Gitlab => return gitlab::emit_review(state, url, repo, number),
         HostKind::Gitea => return gitea::emit_review(state, url, repo, number),
         HostKind::BitbucketCloud => return bitbucket_cloud::emit_review(state, url, repo, number),
+        // Its votes come with their former status.
+        HostKind::BitbucketDataCenter => return Ok(()),
     }
     let payload = shapes::review_event(url, state, repo, number)?;
     emit(state, "pull_request_review", Some("submitted"), &payload);
@@ -227,6 +241,11 @@ pub(super) async fn deliver_all(shared: Arc<Shared>) {
             if shared.kind == HostKind::Gitlab && shared.change(|state| gitlab::drops(state, delivery.id)) {
                 continue;
             }
+            if shared.kind == HostKind::BitbucketDataCenter
+                && shared.change(|state| bitbucket_data_center::skips(state, delivery.id))
+            {
+                continue;
+            }
             let (status, answer) = match send(&shared, &delivery, &url).await {
                 Ok((status, answer)) => (Some(status), answer),
                 Err(error) => (None, format!("{error:#}")),
@@ -237,6 +256,9 @@ pub(super) async fn deliver_all(shared: Arc<Shared>) {
                 }
                 if state.kind == HostKind::Gitlab {
                     gitlab::note_result(state, status);
+                }
+                if state.kind == HostKind::BitbucketDataCenter {
+                    bitbucket_data_center::note_result(state, &delivery, status);
                 }
             });
         }
@@ -263,6 +285,7 @@ async fn send(shared: &Shared, delivery: &Delivery, url: &str) -> anyhow::Result
         HostKind::Gitlab => gitlab::headers(shared, request, delivery),
         HostKind::Gitea => gitea::send(shared, request, delivery),
         HostKind::BitbucketCloud => bitbucket_cloud::headers(shared, request, delivery),
+        HostKind::BitbucketDataCenter => bitbucket_data_center::headers(shared, request, delivery),
     };
     // A form has another body than the delivery.
     let request = if shared.kind == HostKind::Gitea { request } else { request.body(body) };

@@ -1,6 +1,6 @@
 //! The hosts that a forge can speak as, their differences in addresses and settings, and small helpers.
 
-use super::{BOT, Forge};
+use super::{BOT, Forge, bitbucket_data_center};
 use anyhow::bail;
 use secrecy::SecretString;
 
@@ -18,6 +18,8 @@ pub enum HostKind {
     Gitea,
     /// Bitbucket Cloud: repositories lie in workspaces, and the API below `/2.0`.
     BitbucketCloud,
+    /// Bitbucket Data Center: repositories lie in projects or are personal ones (`~user/slug`), and all of it below `/bitbucket`.
+    BitbucketDataCenter,
 }
 
 /// Most levels of groups above a project (docs.gitlab.com/user/group/subgroups).
@@ -25,8 +27,14 @@ const MAX_GROUPS: usize = 20;
 
 impl HostKind {
     /// All hosts, the default first.
-    pub const ALL: [HostKind; 5] =
-        [HostKind::Github, HostKind::AzureDevOps, HostKind::Gitlab, HostKind::Gitea, HostKind::BitbucketCloud];
+    pub const ALL: [HostKind; 6] = [
+        HostKind::Github,
+        HostKind::AzureDevOps,
+        HostKind::Gitlab,
+        HostKind::Gitea,
+        HostKind::BitbucketCloud,
+        HostKind::BitbucketDataCenter,
+    ];
 
     /// Name by which people choose it.
     pub fn name(self) -> &'static str {
@@ -36,6 +44,7 @@ impl HostKind {
             HostKind::Gitlab => "gitlab",
             HostKind::Gitea => "gitea",
             HostKind::BitbucketCloud => "bitbucket-cloud",
+            HostKind::BitbucketDataCenter => "bitbucket-data-center",
         }
     }
 
@@ -47,6 +56,7 @@ impl HostKind {
             HostKind::Gitlab => "127.0.0.2",
             HostKind::Gitea => "127.0.0.3",
             HostKind::BitbucketCloud => "127.0.0.4",
+            HostKind::BitbucketDataCenter => "127.0.0.5",
         }
     }
 
@@ -56,6 +66,7 @@ impl HostKind {
             HostKind::Github | HostKind::Gitlab | HostKind::Gitea => "",
             HostKind::AzureDevOps => "/tfs",
             HostKind::BitbucketCloud => "/2.0",
+            HostKind::BitbucketDataCenter => bitbucket_data_center::ROOT,
         }
     }
 
@@ -74,12 +85,24 @@ impl HostKind {
             (None, HostKind::BitbucketCloud) => {
                 bail!("not a repository's name: {full_name:?}, expected WORKSPACE/NAME")
             }
+            (None, HostKind::BitbucketDataCenter) => {
+                bail!("not a repository's name: {full_name:?}, expected PROJECT/slug or ~user/slug")
+            }
+        }
+    }
+
+    /// Owner of an account's forks, and the login of the account.
+    pub(super) fn fork_owner(self, account: &str) -> (String, &str) {
+        match self {
+            HostKind::BitbucketDataCenter => bitbucket_data_center::fork_owner(account),
+            _ => (account.to_owned(), account),
         }
     }
 
     /// Returns true if a text can be the owner of a repository.
     pub(super) fn is_owner(self, text: &str) -> bool {
         let counts = match self {
+            HostKind::BitbucketDataCenter => return bitbucket_data_center::is_key(text),
             HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => 1..=1,
             HostKind::AzureDevOps => 2..=2,
             HostKind::Gitlab => 1..=MAX_GROUPS,
@@ -92,23 +115,36 @@ impl HostKind {
         match self {
             HostKind::Github | HostKind::Gitlab | HostKind::Gitea | HostKind::BitbucketCloud => is_name(text),
             HostKind::AzureDevOps => text.trim() == text && is_name(&text.replace(' ', "-")),
+            HostKind::BitbucketDataCenter => is_name(text) && !text.contains(|c: char| c.is_ascii_uppercase()),
         }
     }
 
     /// Mark before the number of a pull request.
     pub fn pull_mark(self) -> char {
         match self {
-            HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => '#',
+            HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud | HostKind::BitbucketDataCenter => '#',
             HostKind::AzureDevOps | HostKind::Gitlab => '!',
         }
     }
 
     /// Path of a repository's page.
     pub(super) fn home(self, full_name: &str) -> String {
+        if self == HostKind::BitbucketDataCenter {
+            return bitbucket_data_center::home(full_name);
+        }
         let parts: Vec<String> = full_name.split('/').map(encoded).collect();
         match (self, parts.as_slice()) {
             (HostKind::AzureDevOps, [collection, project, name]) => format!("/tfs/{collection}/{project}/_git/{name}"),
             _ => format!("/{}", parts.join("/")),
+        }
+    }
+
+    /// Path of a repository for git.
+    pub(super) fn clone_path(self, full_name: &str) -> String {
+        match self {
+            HostKind::AzureDevOps => self.home(full_name),
+            HostKind::BitbucketDataCenter => bitbucket_data_center::clone_path(full_name),
+            _ => format!("{}.git", self.home(full_name)),
         }
     }
 
@@ -125,7 +161,7 @@ impl HostKind {
             HostKind::AzureDevOps => "pullrequest",
             HostKind::Gitlab => "merge_requests",
             HostKind::Gitea => "pulls",
-            HostKind::BitbucketCloud => "pull-requests",
+            HostKind::BitbucketCloud | HostKind::BitbucketDataCenter => "pull-requests",
         };
         format!("{}/{word}/{number}", self.pages(full_name))
     }
@@ -135,6 +171,7 @@ impl HostKind {
         match self {
             HostKind::Github | HostKind::AzureDevOps | HostKind::Gitea => Some(format!("refs/pull/{number}/head")),
             HostKind::Gitlab => Some(format!("refs/merge-requests/{number}/head")),
+            HostKind::BitbucketDataCenter => Some(format!("refs/pull-requests/{number}/from")),
             HostKind::BitbucketCloud => None,
         }
     }
@@ -146,11 +183,15 @@ impl HostKind {
             HostKind::Gitlab => "glpat-",
             HostKind::Gitea => "61746c6e",
             HostKind::BitbucketCloud => "ATATT3xFfGF0",
+            HostKind::BitbucketDataCenter => "BBDC-",
         }
     }
 
     /// Returns the repository of a page's path, and the rest of the path; absent if the path names none.
     pub(super) fn split(self, segments: &[String]) -> Option<(String, Vec<&str>)> {
+        if self == HostKind::BitbucketDataCenter {
+            return bitbucket_data_center::split(segments);
+        }
         let (owner, name, rest) = match (self, segments) {
             (HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud, [owner, name, rest @ ..]) => {
                 (owner.clone(), name, rest)
@@ -176,7 +217,7 @@ impl HostKind {
     /// Login in the form of the host.
     pub(super) fn unique_name(self, login: &str) -> String {
         match self {
-            HostKind::Github | HostKind::Gitlab | HostKind::Gitea => login.to_owned(),
+            HostKind::Github | HostKind::Gitlab | HostKind::Gitea | HostKind::BitbucketDataCenter => login.to_owned(),
             HostKind::AzureDevOps | HostKind::BitbucketCloud => format!("{login}@example.com"),
         }
     }
@@ -198,6 +239,9 @@ impl Forge {
             HostKind::BitbucketCloud => {
                 vec![("bitbucket-base-url", self.hostname_setting()), ("bitbucket-user", self.bitbucket_cloud_user())]
             }
+            HostKind::BitbucketDataCenter => {
+                vec![("bitbucket-data-center-base-url", self.hostname_setting()), ("bitbucket-data-center-user", user)]
+            }
         }
     }
 
@@ -209,6 +253,9 @@ impl Forge {
             HostKind::Gitlab => ["TIDELOCK_GITLAB_TOKEN", "TIDELOCK_GITLAB_WEBHOOK_SECRET"],
             HostKind::Gitea => ["TIDELOCK_GITEA_TOKEN", "TIDELOCK_GITEA_WEBHOOK_SECRET"],
             HostKind::BitbucketCloud => ["TIDELOCK_BITBUCKET_TOKEN", "TIDELOCK_BITBUCKET_WEBHOOK_SECRET"],
+            HostKind::BitbucketDataCenter => {
+                ["TIDELOCK_BITBUCKET_DATA_CENTER_TOKEN", "TIDELOCK_BITBUCKET_DATA_CENTER_WEBHOOK_SECRET"]
+            }
         };
         let [token, secret] = names;
         [(token, self.token()), (secret, self.webhook_secret())]

@@ -1,6 +1,7 @@
 //! A forge on loopback: the part of a host's API that a pull-request server uses, webhooks, real git over HTTP, and pages of pull
 //! requests for the browser. For tests of such a server, and for trying one out without an account anywhere. It speaks as GitHub,
-//! Azure DevOps Server, GitLab, Gitea or Bitbucket Cloud ([`HostKind`]): state, git, deliveries, faults and pages are the same.
+//! Azure DevOps Server, GitLab, Gitea, Bitbucket Cloud or Bitbucket Data Center ([`HostKind`]): state, git, deliveries, faults and pages
+//! are the same.
 //!
 //! Everything but git objects is in memory (`state`). People act through [`Repo`] and [`Pull`] or through the pages; the server
 //! under test acts through the REST API, gets webhooks, and fetches with git. [`Forge::fail_next`] makes its requests fail.
@@ -10,6 +11,7 @@ mod api;
 mod app;
 mod azure_devops;
 mod bitbucket_cloud;
+mod bitbucket_data_center;
 mod comments;
 mod connection;
 mod faults;
@@ -28,6 +30,7 @@ mod repo;
 mod server;
 mod shapes;
 mod state;
+mod statuses;
 #[cfg(test)]
 mod tests;
 
@@ -37,9 +40,10 @@ pub use gitea::BranchProtection;
 pub use hooks::Delivery;
 pub use issue::Issue;
 pub use kind::HostKind;
-pub use pull::{Comment, CommitStatus, Pull};
+pub use pull::{Comment, Pull};
 pub use repo::{OpenOptions, Repo};
 pub use server::Request;
+pub use statuses::CommitStatus;
 
 use anyhow::{Context, bail};
 use git::GitRepo;
@@ -176,6 +180,9 @@ impl Forge {
         if kind == HostKind::Gitea {
             tokio::spawn(gitea::merge_scheduled(shared.clone()));
         }
+        if kind == HostKind::BitbucketDataCenter {
+            tokio::spawn(bitbucket_data_center::merge_requested(shared.clone()));
+        }
         tokio::spawn(server::serve(shared.clone(), listener));
         Ok(Forge { shared, _stop: Some(Arc::new(stop.drop_guard())) })
     }
@@ -196,7 +203,7 @@ impl Forge {
     }
 
     /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`, `--gitlab-hostname`, `--gitea-base-url`,
-    /// `--bitbucket-base-url`.
+    /// `--bitbucket-base-url`, `--bitbucket-data-center-base-url`.
     pub fn hostname_setting(&self) -> String {
         format!("{}{}", self.shared.url, self.shared.kind.root())
     }
@@ -224,6 +231,7 @@ impl Forge {
             state.gitlab.renew_hook();
             state.renew_gitea_hook();
             state.renew_bitbucket_cloud_hook();
+            state.renew_bitbucket_data_center_hook();
             if state.kind == HostKind::Github {
                 let payload = shapes::ping(&shared.url, url);
                 hooks::emit(state, "ping", None, &payload);
@@ -232,7 +240,7 @@ impl Forge {
     }
 
     /// Creates a private repository with one commit on `main`. Its name is `OWNER/NAME`, on Azure DevOps `COLLECTION/PROJECT/NAME`,
-    /// and GitLab's owners have any number of parts.
+    /// on Bitbucket Data Center `PROJECT/slug` or `~user/slug`, and GitLab's owners have any number of parts.
     pub async fn create_repo(&self, full_name: &str, files: &[(&str, &str)]) -> anyhow::Result<Repo> {
         let git = self.empty_repo(full_name).await?;
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, Some(*text))).collect();
@@ -338,6 +346,7 @@ impl Forge {
         let body = match self.shared.kind {
             HostKind::AzureDevOps => azure_devops::fault(status),
             HostKind::BitbucketCloud => bitbucket_cloud::fault(status),
+            HostKind::BitbucketDataCenter => bitbucket_data_center::fault(status),
             HostKind::Github | HostKind::Gitlab | HostKind::Gitea => {
                 serde_json::json!({"message": format!("{status} a fault of the test")})
             }

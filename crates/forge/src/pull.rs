@@ -3,8 +3,9 @@
 use super::app::BOT_OF_APP;
 use super::kind::written;
 use super::repo::{self, Repo};
-use super::state::{CommentState, PullState, RepoState, ReviewState, State, StatusState};
-use super::{BOT, HostKind, Shared, bitbucket_cloud, comments, gitea, gitlab, hooks, timestamp};
+use super::state::{CommentState, PullState, RepoState, ReviewState, State};
+use super::statuses::{CommitStatus, statuses};
+use super::{BOT, HostKind, Shared, bitbucket_cloud, bitbucket_data_center, comments, gitea, gitlab, hooks, timestamp};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,17 +29,6 @@ pub struct Comment {
     pub body: String,
     /// Folded as outdated; on Azure DevOps its thread is closed.
     pub hidden: bool,
-}
-
-/// The latest commit status of one context.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitStatus {
-    /// `pending`, `success`, `failure` or `error`.
-    pub state: String,
-    /// One line of text; may be empty.
-    pub description: String,
-    /// The link of the status; may be empty.
-    pub url: String,
 }
 
 impl Pull {
@@ -213,13 +203,16 @@ impl Pull {
     }
 
     /// Makes the API answer with this `mergeable_state` (`blocked`, `unknown`, `behind`, …), on GitLab with this `detailed_merge_status`.
-    /// On Gitea and Bitbucket Cloud the rules of the base branch change: `blocked` means a missing approval.
+    /// On Gitea and both Bitbuckets the rules of the base branch or the repository change: `blocked` means a missing approval.
     pub fn set_mergeable_state(&self, mergeable_state: &str) -> anyhow::Result<()> {
         self.shared().change(|state| {
             let name = &self.repo.full_name;
             match state.kind {
                 HostKind::Gitea => return gitea::force(state, name, self.number, mergeable_state),
                 HostKind::BitbucketCloud => return bitbucket_cloud::force(state, name, self.number, mergeable_state),
+                HostKind::BitbucketDataCenter => {
+                    return bitbucket_data_center::force(state, name, self.number, mergeable_state);
+                }
                 HostKind::Github | HostKind::AzureDevOps | HostKind::Gitlab => {}
             }
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
@@ -292,32 +285,6 @@ fn bot_comments(pull: &PullState) -> Vec<Comment> {
     pull.comments.iter().filter(is_ours).map(Comment::from).collect()
 }
 
-fn statuses(state: &State, full_name: &str, number: u64) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
-    let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);
-    Ok(shaped(repo.statuses_of_head(pull)))
-}
-
-/// The latest status of each context on a commit.
-pub(super) fn statuses_of(
-    state: &State,
-    full_name: &str,
-    commit: &str,
-) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
-    Ok(shaped(state.repo(full_name)?.latest_statuses(commit)))
-}
-
-fn shaped(latest: BTreeMap<&str, &StatusState>) -> BTreeMap<String, CommitStatus> {
-    let shape = |(context, status): (&str, &StatusState)| {
-        let shaped = CommitStatus {
-            state: status.state.clone(),
-            description: status.description.clone().unwrap_or_default(),
-            url: status.target_url.clone().unwrap_or_default(),
-        };
-        (context.to_owned(), shaped)
-    };
-    latest.into_iter().map(shape).collect()
-}
-
 /// Reviews a pull request: [`Pull::vote`].
 pub(super) fn vote(
     state: &mut State,
@@ -330,6 +297,9 @@ pub(super) fn vote(
     match state.kind {
         HostKind::Gitea => return gitea::vote(state, url, full_name, number, user, vote),
         HostKind::BitbucketCloud => return bitbucket_cloud::vote(state, url, full_name, number, user, vote),
+        HostKind::BitbucketDataCenter => {
+            return bitbucket_data_center::vote(state, url, full_name, number, user, vote);
+        }
         HostKind::Github | HostKind::AzureDevOps | HostKind::Gitlab => {}
     }
     let (verdict, body) = match vote {
@@ -381,6 +351,7 @@ fn check(state: &State, repo: &RepoState, pull: &PullState, method: &str) -> any
         HostKind::Gitlab => return gitlab::check(state, repo, pull),
         HostKind::Gitea => return gitea::check(state, repo, pull),
         HostKind::BitbucketCloud => return bitbucket_cloud::check(state, repo, pull),
+        HostKind::BitbucketDataCenter => return bitbucket_data_center::check(state, repo, pull),
         HostKind::Github | HostKind::AzureDevOps => {}
     }
     match repo.mergeability(pull).1.as_str() {

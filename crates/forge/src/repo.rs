@@ -1,9 +1,10 @@
 //! A repository of the forge: pushes, new pull requests, permissions, and the updates after a push.
 
 use super::git::GitRepo;
-use super::pull::{self, CommitStatus, Pull};
+use super::pull::Pull;
 use super::state::{PullState, PushState, RepoState};
-use super::{BOT, Forge, HostKind, Shared, bitbucket_cloud, gitea, hooks, lfs, timestamp};
+use super::statuses::{CommitStatus, statuses_of};
+use super::{BOT, Forge, HostKind, Shared, bitbucket_cloud, bitbucket_data_center, gitea, hooks, lfs, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
@@ -25,8 +26,8 @@ pub struct OpenOptions {
     pub base: Option<String>,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// Account whose fork has the head branch; on Azure DevOps, collection and project, on GitLab a group. The fork is created if there
-    /// is none.
+    /// Account whose fork has the head branch; on Azure DevOps, collection and project, on GitLab a group, on Bitbucket Data Center a
+    /// person or a project's key. The fork is created if there is none.
     pub fork: Option<String>,
     /// Name of that fork, if it differs from the repository's name, as inside the same organization.
     pub fork_name: Option<String>,
@@ -48,8 +49,7 @@ impl Repo {
     /// Address for git, without credentials.
     pub fn clone_url(&self) -> String {
         let shared = &self.forge.shared;
-        let ending = if shared.kind == HostKind::AzureDevOps { "" } else { ".git" };
-        format!("{}{}{ending}", shared.url, shared.kind.home(&self.full_name))
+        format!("{}{}", shared.url, shared.kind.clone_path(&self.full_name))
     }
 
     /// Address for git with this person's user name and token in it.
@@ -72,7 +72,7 @@ impl Repo {
 
     /// The latest status of each context on a commit.
     pub fn statuses_of(&self, commit: &str) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
-        pull::statuses_of(&self.forge.shared.lock(), &self.full_name, commit)
+        statuses_of(&self.forge.shared.lock(), &self.full_name, commit)
     }
 
     /// Sets a person's permission: `admin`, `write`, `read` or `none`.
@@ -259,23 +259,26 @@ impl Repo {
         let shared = &self.forge.shared;
         let (_, own_name) = self.full_name.rsplit_once('/').context("a repository without an owner")?;
         let name = name.unwrap_or(own_name);
-        if !shared.kind.is_owner(account) || !shared.kind.is_part(name) {
+        let (owner, account) = shared.kind.fork_owner(account);
+        let owner = owner.as_str();
+        if !shared.kind.is_owner(owner) || !shared.kind.is_part(name) {
             bail!("not a name of an account and its fork: {account:?}, {name:?}");
         }
-        let full_name = format!("{account}/{name}");
+        let full_name = format!("{owner}/{name}");
         if shared.lock().repo(&full_name).is_err() {
             self.forge.credentials(account)?;
-            let git = GitRepo::init(&shared.dir.join("repos").join(account).join(format!("{name}.git"))).await?;
+            let git = GitRepo::init(&shared.dir.join("repos").join(owner).join(format!("{name}.git"))).await?;
             git.fetch_branches(&shared.git(&self.full_name)?).await?;
             shared.change(|state| {
                 let id = state.new_id();
-                let mut fork = RepoState::new(id, account, name, git, Some(self.full_name.clone()));
+                let mut fork = RepoState::new(id, owner, name, git, Some(self.full_name.clone()));
                 fork.permissions.insert(account.to_lowercase(), "admin".to_owned());
                 match shared.kind {
                     // A fork does not inherit the members of its source (docs.gitlab.com/user/project/repository/forking_workflow).
                     HostKind::Gitlab => drop(fork.permissions.remove(BOT)),
                     HostKind::Gitea => gitea::make_fork(&mut fork),
                     HostKind::BitbucketCloud => bitbucket_cloud::make_fork(&mut fork),
+                    HostKind::BitbucketDataCenter => bitbucket_data_center::make_fork(&mut fork, account),
                     HostKind::Github | HostKind::AzureDevOps => {}
                 }
                 state.repos.insert(full_name.to_lowercase(), fork);

@@ -2,7 +2,9 @@
 
 use super::connection::{ResetSwitch, ResettableListener};
 use super::faults::{self, Fault};
-use super::{HostKind, Shared, api, azure_devops, bitbucket_cloud, git_http, gitea, gitlab, lfs, pages};
+use super::{
+    HostKind, Shared, api, azure_devops, bitbucket_cloud, bitbucket_data_center, git_http, gitea, gitlab, lfs, pages,
+};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
@@ -63,14 +65,7 @@ async fn handle(
         return (StatusCode::PAYLOAD_TOO_LARGE, "body too large").into_response();
     };
     let path = parts.uri.path().to_owned();
-    let is_api = path.starts_with(if shared.kind == HostKind::BitbucketCloud { "/2.0/" } else { "/api/" });
-    let is_page = match shared.kind {
-        HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => {
-            !is_api && !git_http::is_git(&path) && !lfs::is_lfs(&path)
-        }
-        HostKind::AzureDevOps => azure_devops::is_page(&path),
-        HostKind::Gitlab => !is_api && !gitlab::is_git(&path),
-    };
+    let (is_api, is_page) = places(shared.kind, &path);
     if is_page {
         return pages::answer(shared, &parts, body).await;
     }
@@ -83,9 +78,13 @@ async fn handle(
         (HostKind::Gitea, true) => gitea::answer(&shared, parts, body).await,
         (HostKind::BitbucketCloud, true) => bitbucket_cloud::answer(&shared, parts, body).await,
         (HostKind::Github, true) => api::answer(&shared, parts, body).await,
-        (HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud, false) if lfs::is_lfs(&path) => {
+        (HostKind::BitbucketDataCenter, true) => bitbucket_data_center::answer(&shared, parts, body).await,
+        (HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud | HostKind::BitbucketDataCenter, false)
+            if lfs::is_lfs(&path) =>
+        {
             lfs::answer(&shared, parts, &body)
         }
+        (HostKind::BitbucketDataCenter, false) => bitbucket_data_center::git(&shared, parts, body).await,
         (HostKind::BitbucketCloud, false) => bitbucket_cloud::git(&shared, parts, body).await,
         (HostKind::Gitea, false) => gitea::git(&shared, parts, body).await,
         (HostKind::Github, false) => git_http::answer(&shared, parts, body, git_http::Fetches::Anything).await,
@@ -120,6 +119,24 @@ async fn handle(
         Some(response) => response,
         None => match switch.reset().await {},
     }
+}
+
+/// Returns whether a path is one of the API, and whether it is a page; all others are git's.
+fn places(kind: HostKind, path: &str) -> (bool, bool) {
+    let is_api = match kind {
+        HostKind::BitbucketCloud => path.starts_with("/2.0/"),
+        HostKind::BitbucketDataCenter => bitbucket_data_center::is_api(path),
+        _ => path.starts_with("/api/"),
+    };
+    let is_page = match kind {
+        HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => {
+            !is_api && !git_http::is_git(path) && !lfs::is_lfs(path)
+        }
+        HostKind::AzureDevOps => azure_devops::is_page(path),
+        HostKind::Gitlab => !is_api && !gitlab::is_git(path),
+        HostKind::BitbucketDataCenter => !is_api && !bitbucket_data_center::is_git(path) && !lfs::is_lfs(path),
+    };
+    (is_api, is_page)
 }
 
 fn refusal(status: u16, text: &str, headers: &[(String, String)]) -> Response {

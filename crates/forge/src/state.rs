@@ -3,6 +3,7 @@
 use super::app::{AppState, BOT_OF_APP};
 use super::azure_devops::BranchPolicies;
 use super::bitbucket_cloud::BitbucketCloudState;
+use super::bitbucket_data_center::BitbucketDataCenterState;
 use super::faults::Planned;
 use super::git::GitRepo;
 use super::gitea::GiteaState;
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub gitea: GiteaState,
     /// State that only Bitbucket Cloud has.
     pub bitbucket_cloud: BitbucketCloudState,
+    /// State that only Bitbucket Data Center has.
+    pub bitbucket_data_center: BitbucketDataCenterState,
     last_id: u64,
 }
 

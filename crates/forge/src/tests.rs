@@ -1,5 +1,8 @@
 //! The forge by itself: git, API, webhooks, pages and faults, each over real HTTP.
 
+pub(crate) mod examples;
+pub(crate) mod receiver;
+
 use super::*;
 use axum::body::Bytes;
 use http::{HeaderMap, Method};

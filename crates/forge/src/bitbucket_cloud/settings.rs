@@ -1,7 +1,7 @@
 //! Settings of Bitbucket Cloud, its repositories and pull requests that tests choose.
 
 use super::super::state::State;
-use super::super::{BOT, Forge, HostKind, Pull, Repo};
+use super::super::{BOT, Forge, HostKind, Pull, Repo, bitbucket_data_center};
 use super::{access, comments, restrictions, shapes};
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -33,11 +33,15 @@ impl Forge {
         shapes::uuid_of(login)
     }
 
-    /// Gives a person of Bitbucket Cloud another nickname and display name; at the beginning both are the login.
+    /// Gives a person of Bitbucket Cloud another nickname and display name; at the beginning both are the login. On Bitbucket Data Center
+    /// people have a display name alone.
     pub fn set_person_name(&self, login: &str, nickname: &str, display_name: &str) -> anyhow::Result<()> {
         self.credentials(login)?;
         let names = (nickname.to_owned(), display_name.to_owned());
-        self.shared.change(|state| state.bitbucket_cloud.names.insert(login.to_lowercase(), names));
+        self.shared.change(|state| {
+            bitbucket_data_center::set_display_name(state, login, display_name);
+            state.bitbucket_cloud.names.insert(login.to_lowercase(), names);
+        });
         Ok(())
     }
 
@@ -150,22 +154,28 @@ impl Pull {
         })
     }
 
-    /// Adds a comment on a line of a file of a pull request on Bitbucket Cloud, and returns its id.
+    /// Adds a comment on a line of a file of a pull request on a Bitbucket, and returns its id.
     pub fn comment_on_line(&self, user: &str, path: &str, line: u64, body: &str) -> anyhow::Result<u64> {
         self.repo.forge.credentials(user)?;
         let (shared, full_name) = (&self.repo.forge.shared, &self.repo.full_name);
+        if shared.kind == HostKind::BitbucketDataCenter {
+            return bitbucket_data_center::comment_on_line(self, user, path, line, body);
+        }
         let inline = json!({"path": path, "from": null, "to": line});
         let place = [("inline".to_owned(), inline)].into_iter().collect();
         shared.change(|state| comments::add(state, &shared.url, full_name, self.number, user, body, place))
     }
 
-    /// Deletes a comment of a pull request on Bitbucket Cloud as this person.
+    /// Deletes a comment of a pull request on a Bitbucket as this person.
     pub fn delete_comment(&self, user: &str, id: u64) -> anyhow::Result<()> {
         self.repo.forge.credentials(user)?;
         let (shared, full_name) = (&self.repo.forge.shared, &self.repo.full_name);
-        if shared.kind != HostKind::BitbucketCloud {
-            bail!("comments of this host are deleted by its API");
-        }
-        shared.change(|state| comments::delete(state, &shared.url, full_name, self.number, id, user))
+        shared.change(|state| match state.kind {
+            HostKind::BitbucketCloud => comments::delete(state, &shared.url, full_name, self.number, id, user),
+            HostKind::BitbucketDataCenter => {
+                bitbucket_data_center::delete_comment(state, &shared.url, full_name, self.number, id, user)
+            }
+            _ => bail!("comments of this host are deleted by its API"),
+        })
     }
 }

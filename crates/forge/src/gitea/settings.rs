@@ -1,6 +1,6 @@
 //! Settings of an instance, its repositories and pull requests that tests choose.
 
-use super::super::{Forge, HostKind, Pull, Repo, bitbucket_cloud, repo};
+use super::super::{Forge, HostKind, Pull, Repo, bitbucket_cloud, bitbucket_data_center, repo};
 use super::{BranchProtection, hooks, merging};
 
 impl Forge {
@@ -29,11 +29,12 @@ impl Forge {
         self.shared.change(|state| state.gitea.hook.is_form = is_form);
     }
 
-    /// Takes the secret of the webhook away: signatures of Gitea are empty from now on, and Bitbucket Cloud sends none.
+    /// Takes the secret of the webhook away: signatures of Gitea are empty from now on, and neither Bitbucket sends one.
     pub fn unsign_deliveries(&self) {
         self.shared.change(|state| {
             state.gitea.hook.has_no_secret = true;
             bitbucket_cloud::take_secret(state);
+            bitbucket_data_center::take_secret(state);
         });
     }
 }
@@ -49,7 +50,8 @@ impl Repo {
     }
 
     /// Deletes a repository on Gitea as its owner. Pull requests from it are closed (services/repository/delete.go), and their heads stay. On
-    /// Bitbucket Cloud they stay open.
+    /// Bitbucket Cloud they stay open. What Bitbucket Data Center does is in no source; the forge
+    /// declines them.
     pub fn delete(&self) -> anyhow::Result<()> {
         let shared = &self.forge.shared;
         shared.change(|state| {
@@ -91,11 +93,11 @@ pub(in super::super) fn require_approvals(repo: &Repo, count: usize) -> anyhow::
 }
 
 impl Pull {
-    /// Sets the title of a pull request on Gitea or Bitbucket Cloud as alice. On Gitea, `WIP:` or `[WIP]` at its beginning makes it a draft.
+    /// Sets the title of a pull request on Gitea or a Bitbucket as alice. On Gitea, `WIP:` or `[WIP]` at its beginning makes it a draft.
     pub fn set_title(&self, title: &str) -> anyhow::Result<()> {
         let shared = &self.repo.forge.shared;
         let full_name = &self.repo.full_name;
-        if shared.kind == HostKind::BitbucketCloud {
+        if matches!(shared.kind, HostKind::BitbucketCloud | HostKind::BitbucketDataCenter) {
             return self.alter("edited", |pull| {
                 title.clone_into(&mut pull.title);
                 Ok(serde_json::Value::Null)

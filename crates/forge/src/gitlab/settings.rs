@@ -1,6 +1,6 @@
 //! Settings of an instance, its projects and merge requests that tests choose.
 
-use super::super::{Forge, HostKind, Pull, Repo, bitbucket_cloud, gitea, random_hex};
+use super::super::{Forge, HostKind, Pull, Repo, bitbucket_cloud, bitbucket_data_center, gitea, random_hex};
 use super::{MergeState, ProjectSettings};
 use base64::Engine;
 use secrecy::SecretString;
@@ -49,7 +49,10 @@ impl Forge {
     /// Lets the webhook switch itself off after failures, as at the beginning, or never
     /// (docs.gitlab.com/user/project/integrations/webhooks, "Auto-disabled webhooks").
     pub fn set_webhook_auto_disabling(&self, enabled: bool) {
-        self.shared.change(|state| state.gitlab.hook.never_disabled = !enabled);
+        self.shared.change(|state| {
+            state.gitlab.hook.never_disabled = !enabled;
+            bitbucket_data_center::set_circuit_breaker(state, enabled);
+        });
     }
 }
 
@@ -62,12 +65,13 @@ impl Repo {
         })
     }
 
-    /// Sets the number of approvals that every merge request of a GitLab project needs, or on Gitea and Bitbucket Cloud those into `main`; at
-    /// the beginning 0.
+    /// Sets the number of approvals that every merge request of a GitLab project needs, on Bitbucket Data Center every pull request, or on
+    /// Gitea and Bitbucket Cloud those into `main`; at the beginning 0.
     pub fn require_approvals(&self, count: usize) -> anyhow::Result<()> {
         match self.forge.shared.kind {
             HostKind::Gitea => return gitea::require_approvals(self, count),
             HostKind::BitbucketCloud => return bitbucket_cloud::require_approvals(self, count),
+            HostKind::BitbucketDataCenter => return bitbucket_data_center::require_approvals(self, count),
             HostKind::Github | HostKind::AzureDevOps | HostKind::Gitlab => {}
         }
         self.change_settings(|settings| settings.approvals_required = count)

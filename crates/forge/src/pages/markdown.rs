@@ -110,9 +110,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Keeps known tags, removes comments, and escapes anything else. Bitbucket Cloud shows all of it.
+    /// Keeps known tags, removes comments, and escapes anything else. Both Bitbuckets show all of it.
     fn raw_html(&mut self, mut text: &str) {
-        if self.kind == HostKind::BitbucketCloud {
+        if matches!(self.kind, HostKind::BitbucketCloud | HostKind::BitbucketDataCenter) {
             return self.events.push(Event::Text(text.to_owned().into()));
         }
         let mut out = String::new();

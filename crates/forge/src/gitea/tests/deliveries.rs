@@ -2,32 +2,12 @@
 
 use super::super::super::OpenOptions;
 use super::{GiteaForge, LIMIT, REPO};
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
+use crate::tests::receiver::receiver;
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, Method};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use sha2::Sha256;
-use std::sync::{Arc, Mutex};
-use tokio::net::TcpListener;
-
-/// Deliveries that a receiver has got: headers and body.
-pub(super) type Received = Arc<Mutex<Vec<(HeaderMap, String)>>>;
-
-/// Starts a receiver on loopback and returns its address. It ends with the runtime of the test.
-pub(super) async fn receiver() -> (String, Received) {
-    let received = Received::default();
-    let take = async |State(received): State<Received>, headers: HeaderMap, body: Bytes| {
-        received.lock().unwrap().push((headers, String::from_utf8(body.to_vec()).unwrap()));
-    };
-    let app = Router::new().fallback(take).with_state(received.clone());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("http://{}/events", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    (address, received)
-}
 
 /// Signature of a body without a prefix.
 pub(super) fn signed(secret: &str, body: &str) -> String {

@@ -1,8 +1,8 @@
 //! One of the two hosts: its people, its repository, and its receiver of deliveries.
 
-use super::super::deliveries::{Received, receiver};
 use super::super::{Answer, LIMIT, answer_of, client, message};
 use super::BranchProtection;
+use crate::tests::receiver::{Received, receiver};
 use crate::{Forge, ForgeOptions, HostKind, OpenOptions, Repo};
 use base64::Engine;
 use http::Method;
