@@ -1,10 +1,11 @@
-//! The hosts of repositories: GitHub, Azure DevOps, GitLab, Gitea and Bitbucket Cloud.
+//! The hosts of repositories: GitHub, Azure DevOps, GitLab, Gitea, Bitbucket Cloud and Bitbucket Data Center.
 //!
-//! Each host has a module of its own, [`github`], [`azure_devops`], [`gitlab`], [`gitea`] and [`bitbucket_cloud`], which imports no other host.
-//! They share [`webhook`], which verifies deliveries and turns them into events, and [`vcs`], which is what the server asks of every host.
+//! Each host has a module of its own, [`github`], [`azure_devops`], [`gitlab`], [`gitea`], [`bitbucket_cloud`] and [`bitbucket_data_center`],
+//! which imports no other host. They share [`webhook`], which verifies deliveries and turns them into events, and [`vcs`], which is what the server asks of every host.
 
 pub mod azure_devops;
 pub mod bitbucket_cloud;
+pub mod bitbucket_data_center;
 pub mod gitea;
 pub mod github;
 pub mod gitlab;

@@ -7,6 +7,7 @@ mod error;
 mod hosts;
 pub(crate) mod http;
 mod issue;
+pub(crate) mod own_status;
 mod profile;
 mod shown;
 pub(crate) mod told;

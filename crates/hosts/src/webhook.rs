@@ -8,6 +8,7 @@ mod seal;
 pub use intake::{Delivered, Door, Intake};
 pub use merge_queue::EntryBelow;
 
+use serde::Deserialize;
 use tidelock_core::domain::{DeliveryId, RepoId, Sighting};
 
 /// Proof that the signature of the value inside was checked.
@@ -90,6 +91,14 @@ pub fn comment_identity(kind: &str, repo: &RepoId, comment_id: u64) -> DeliveryI
 /// Text of a header; empty if it is absent or not ASCII.
 pub(crate) fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Longest message of the JSON parser that is quoted, in characters.
+const MAX_MESSAGE: usize = 200;
+
+/// Decodes a payload; an error has line and column.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
+    serde_json::from_slice(json).map_err(|error| error.to_string().chars().take(MAX_MESSAGE).collect())
 }
 
 /// Longest name from outside that is quoted, in characters.

@@ -23,7 +23,7 @@ pub use setup::{BitbucketCloudHook, BitbucketCloudRepository};
 
 use super::{BitbucketCloudAddress, BitbucketCloudCredentials};
 use crate::vcs::http::Http;
-use crate::vcs::told::ToldKeys;
+use crate::vcs::told::{SourceBranches, ToldKeys};
 use crate::vcs::{
     Budget, Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, Profile,
     RepoAccess, Review, ShownComment, SourceBranch, TokenSource,
@@ -34,7 +34,6 @@ use heads::PullHeads;
 use jiff::Timestamp;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::Value;
-use statuses::SourceBranches;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use tidelock_core::domain::state::CommitStatus;

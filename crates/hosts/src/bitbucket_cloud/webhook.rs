@@ -5,16 +5,14 @@
 //! its own state says so, and a comment or an approval is never anything else. Identities contain no name of an event.
 
 mod payload;
-mod signature;
 #[cfg(test)]
 mod tests;
 
 use super::BitbucketCloudAddress;
-use crate::webhook::{Delivered, Door, Rejection, Signed, comment_identity, header, short};
+use crate::webhook::{Delivered, Door, Rejection, Signed, comment_identity, header, hmac_sha256, parse, short};
 use http::HeaderMap;
 use payload::{CloudCommentPayload, CloudPayload, CloudPullPayload, CloudPushPayload, CloudStatusPayload};
 use secrecy::SecretString;
-use serde::Deserialize;
 use tidelock_core::domain::{
     CommentEvent, CommitSha, DeliveredPull, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState,
     PullVersion, PushEvent, VerdictEvent,
@@ -28,6 +26,11 @@ const EVENT: &str = "x-event-key";
 const HOOK: &str = "x-hook-uuid";
 /// Header with the host's id of a delivery.
 const ID: &str = "x-request-uuid";
+/// Header with the signature: `sha256=` and HMAC-SHA256 over the body, in hex
+/// (support.atlassian.com/bitbucket-cloud/docs/manage-webhooks, "Secure webhooks").
+const SIGNATURE: &str = "x-hub-signature";
+/// Setting with the secret.
+const SETTING: &str = "--bitbucket-webhook-secret";
 /// Headers that name the event.
 const EVENTS: [&str; 1] = [EVENT];
 /// Headers that are needed to read a stored delivery again, besides that with the name of the event.
@@ -62,15 +65,15 @@ impl Door for BitbucketCloudDoor {
     }
 
     fn is_signed(&self, headers: &HeaderMap) -> bool {
-        !header(headers, signature::HEADER).is_empty()
+        !header(headers, SIGNATURE).is_empty()
     }
 
     fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Signed, Rejection> {
         let Some(secret) = &self.secret else { return Ok(Signed::No) };
-        let given = header(headers, signature::HEADER);
-        let Err(why) = signature::verify(given, body, secret) else { return Ok(Signed::Present) };
+        let given = header(headers, SIGNATURE);
+        let Err(why) = hmac_sha256::verify_named(given, body, secret, SETTING) else { return Ok(Signed::Present) };
         match &self.previous {
-            Some(previous) if signature::verify(given, body, previous).is_ok() => Ok(Signed::Previous),
+            Some(previous) if hmac_sha256::verify_named(given, body, previous, SETTING).is_ok() => Ok(Signed::Previous),
             _ => Err(why),
         }
     }
@@ -196,12 +199,4 @@ impl BitbucketCloudDoor {
         let number = payload.pullrequest.as_ref().ok_or("no pullrequest")?.id;
         Ok(PullId { repo, number: number.filter(|number| *number > 0).ok_or("no pullrequest.id")? })
     }
-}
-
-/// Longest message of the JSON parser that is quoted, in characters.
-const MAX_MESSAGE: usize = 200;
-
-/// Decodes a payload; an error has line and column.
-fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
-    serde_json::from_slice(json).map_err(|error| error.to_string().chars().take(MAX_MESSAGE).collect())
 }

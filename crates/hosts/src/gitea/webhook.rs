@@ -10,11 +10,10 @@ mod signature;
 mod tests;
 
 use super::{GiteaAddress, times};
-use crate::webhook::{Delivered, Door, Rejection, Signed, comment_identity, header, short};
+use crate::webhook::{Delivered, Door, Rejection, Signed, comment_identity, header, parse, short};
 use http::HeaderMap;
 use payload::{AnyPayload, CommentPayload, PullPayload, PushPayload, StatusPayload, login};
 use secrecy::SecretString;
-use serde::Deserialize;
 use std::borrow::Cow;
 use tidelock_core::domain::{
     CommentEvent, CommitSha, DeliveredPull, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullVersion,
@@ -220,12 +219,4 @@ fn json<'a>(headers: &HeaderMap, body: &'a [u8]) -> Cow<'a, [u8]> {
     }
     let field = url::form_urlencoded::parse(body).find(|(name, _)| name == "payload");
     Cow::Owned(field.map(|(_, json)| json.into_owned().into_bytes()).unwrap_or_default())
-}
-
-/// Longest message of the JSON parser that is quoted, in characters.
-const MAX_MESSAGE: usize = 200;
-
-/// Decodes a payload; an error has line and column.
-fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String> {
-    serde_json::from_slice(json).map_err(|error| error.to_string().chars().take(MAX_MESSAGE).collect())
 }

@@ -10,12 +10,11 @@ mod signature;
 mod tests;
 
 use super::{GitlabAddress, times};
-use crate::webhook::{Delivered, Door, Rejection, Signed, header, short};
+use crate::webhook::{Delivered, Door, Rejection, Signed, header, parse, short};
 use http::HeaderMap;
 use jiff::Timestamp;
 use payload::{AnyHook, HookUser, MergeRequestChanges, MergeRequestHook, NoteHook, PushHook};
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
 use tidelock_core::domain::{
     CommentEvent, CommitSha, DeliveredPull, DeliveryId, Event, Login, PartialPull, PullAction, PullEvent, PullId,
     PullState, PullVersion, PushEvent, VerdictEvent, is_secret,
@@ -246,12 +245,4 @@ fn is_title_of_draft(title: &str) -> bool {
 /// Returns the event of an approval that was given or taken back.
 fn verdict(id: PullId) -> (Event, Option<DeliveryId>) {
     (Event::Verdict(VerdictEvent { repo: id.repo, number: Some(id.number), commit: None }), None)
-}
-
-/// Longest message of the JSON parser that is quoted, in characters.
-const MAX_MESSAGE: usize = 200;
-
-/// Decodes a payload; an error has line and column.
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|error| error.to_string().chars().take(MAX_MESSAGE).collect())
 }

@@ -4,7 +4,7 @@ mod headers;
 mod pages;
 mod refusal;
 
-pub(crate) use pages::{ValueRows, page_of, too_many};
+pub(crate) use pages::{StartRows, ValueRows, page_of, too_many};
 pub(crate) use refusal::NO_REASON;
 
 use super::{Budget, HostError, TokenSource};
@@ -55,6 +55,8 @@ pub(crate) struct Http {
     budgets: Mutex<HashMap<u64, (Budget, Instant)>>,
     retries: ExponentialBuilder,
     timeout: Duration,
+    /// Largest answer that is read, in bytes.
+    most_bytes: usize,
 }
 
 /// The token of one request.
@@ -111,6 +113,8 @@ pub(crate) struct Answer {
     pub(crate) location: Option<String>,
     /// Scopes of the token (`x-oauth-scopes`).
     pub(crate) scopes: Option<String>,
+    /// Account of the token, as the host encodes it (`x-ausername`).
+    pub(crate) account: Option<String>,
     /// Time of the answer, by the host's clock.
     pub(crate) at: Option<Timestamp>,
 }
@@ -120,7 +124,8 @@ impl Http {
     pub(crate) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (retries, timeout) = (tidelock_retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
         let (client, budgets) = (OnceCell::new(), Mutex::default());
-        Http { base, token, issued: None, basic_user: None, headers, client, budgets, retries, timeout }
+        let most_bytes = MAX_BODY;
+        Http { base, token, issued: None, basic_user: None, headers, client, budgets, retries, timeout, most_bytes }
     }
 
     /// Uses tokens that the host issues.
@@ -138,6 +143,21 @@ impl Http {
     pub(crate) fn hasty(self) -> Http {
         let retries = tidelock_retry::jittered(Duration::from_millis(5), Duration::from_millis(20));
         Http { retries, timeout: Duration::from_millis(300), ..self }
+    }
+
+    /// Reads answers of at most this many bytes, for tests.
+    #[cfg(test)]
+    pub(crate) fn reading_at_most(self, most_bytes: usize) -> Http {
+        Http { most_bytes, ..self }
+    }
+
+    /// Returns true if an answer was not read to its end because of its size.
+    fn is_too_large(&self, error: &HostError) -> bool {
+        matches!(error, HostError::Rejected { message, .. } if *message == self.too_large())
+    }
+
+    fn too_large(&self) -> String {
+        format!("the answer is larger than {} bytes", self.most_bytes)
     }
 
     /// Returns the last reported rate limit that is not reset yet; of several, the one with the smallest share left.
@@ -159,7 +179,8 @@ impl Http {
             ToldBudget::Counted(budget) => {
                 let now = at.unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
                 let reset = limit_number(headers, "reset").map(|reset| Duration::from_secs(reset.saturating_sub(now)));
-                let until = Instant::now() + reset.unwrap_or(UNNAMED_RESET).min(MAX_WAIT);
+                let reset = reset.or_else(|| headers::refill(headers, budget)).unwrap_or(UNNAMED_RESET);
+                let until = Instant::now() + reset.min(MAX_WAIT);
                 budgets.insert(purse, (budget, until));
             }
             ToldBudget::Ample => drop(budgets.remove(&purse)),
@@ -283,8 +304,8 @@ impl Http {
         let mut response = request.send().await.map_err(broke)?;
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broke)? {
-            if bytes.len() + chunk.len() > MAX_BODY {
-                let message = format!("the answer is larger than {MAX_BODY} bytes");
+            if bytes.len() + chunk.len() > self.most_bytes {
+                let message = self.too_large();
                 return Err(HostError::Rejected { what, status: response.status().as_u16(), message }.into());
             }
             bytes.extend_from_slice(&chunk);
@@ -303,6 +324,7 @@ impl Http {
         let continuation = continuation.filter(|token| !token.is_empty()).map(str::to_owned);
         let (next, total) = (next_page(headers), row_count(headers));
         let (location, scopes) = (headers::text(headers, "location"), headers::text(headers, "x-oauth-scopes"));
+        let account = headers::text(headers, "x-ausername");
         self.note_budget(token.purse, headers, at);
         let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         let body = match bytes.iter().all(u8::is_ascii_whitespace) {
@@ -310,7 +332,7 @@ impl Http {
             false => serde_json::from_slice(&bytes)
                 .map_err(|error| HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") })?,
         };
-        Ok(Answer { body, etag, unchanged, next, continuation, total, location, scopes, at })
+        Ok(Answer { body, etag, unchanged, next, continuation, total, location, scopes, account, at })
     }
 
     /// Returns the client. It is created on first use, off the async threads: reading the platform's certificates takes milliseconds.

@@ -5,6 +5,18 @@ use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
+/// Name of the algorithm before a signature that names it.
+const ALGORITHM: &str = "sha256=";
+
+/// Checks a signature that names its algorithm, `sha256=…`. It is empty where a webhook has no secret.
+pub(crate) fn verify_named(given: &str, signed: &[u8], secret: &SecretString, setting: &str) -> Result<(), Rejection> {
+    match given.strip_prefix(ALGORITHM) {
+        Some(signature) => verify(signature, signed, secret, setting),
+        None if given.is_empty() => verify("", signed, secret, setting),
+        None => Err(unauthorized(format!("The signature does not begin with {ALGORITHM}"))),
+    }
+}
+
 /// Checks a signature. `setting` has the secret, and is named in refusals. An empty signature, as of a webhook without a secret, never
 /// matches.
 pub(crate) fn verify(given: &str, signed: &[u8], secret: &SecretString, setting: &str) -> Result<(), Rejection> {

@@ -2,43 +2,21 @@
 //! (`POST /repositories/{workspace}/{repo_slug}/commit/{commit}/statuses/build`).
 
 use super::{BitbucketCloud, answers};
-use crate::vcs::HostError;
 use crate::vcs::http::{odd, segment};
+use crate::vcs::{HostError, own_status};
 use reqwest::Method;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitSha, PullId};
 
 /// Longest key, in characters (runatlantis/atlantis, `server/events/vcs/bitbucketcloud/client.go`).
 const KEY_LIMIT: usize = 40;
+/// Digits of the hash that ends a cut key.
+const KEY_DIGITS: usize = 12;
 /// Longest name and description, in characters.
 const TEXT_LIMIT: usize = 255;
 /// Most pages of statuses of one commit.
 const MAX_PAGES: u32 = 10;
-/// Most source branches that are remembered. At this number all are removed.
-const MOST: usize = 20_000;
-
-/// Names of source branches in the last answers.
-#[derive(Default)]
-pub(super) struct SourceBranches(Mutex<HashMap<PullId, String>>);
-
-impl SourceBranches {
-    pub(super) fn record(&self, pull: &PullId, branch: Option<String>) {
-        let Some(branch) = branch else { return };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
-            known.clear();
-        }
-        known.insert(pull.clone(), branch);
-    }
-
-    fn get(&self, pull: &PullId) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pull).cloned()
-    }
-}
 
 /// Sets a status. The name of the source branch ties it to the pull request.
 pub(super) async fn set(
@@ -122,16 +100,9 @@ fn status(row: &Value) -> CommitStatus {
     CommitStatus { context: text("name"), state, description: text("description"), url: text("url"), waits: false }
 }
 
-/// Returns the key of a context. One that is too long is cut, and stays different from others that begin alike.
+/// Returns the key of a context.
 pub(super) fn key(context: &str) -> String {
-    /// Digits of the hash that end a cut key.
-    const DIGITS: usize = 12;
-    if context.chars().count() <= KEY_LIMIT {
-        return context.to_owned();
-    }
-    let hash = hex::encode(Sha256::digest(context));
-    let kept: String = context.chars().take(KEY_LIMIT - DIGITS - 1).collect();
-    format!("{kept}~{}", &hash[..DIGITS])
+    own_status::cut(context, KEY_LIMIT, KEY_DIGITS)
 }
 
 /// Returns an address in which the host replaces nothing: it takes `{…}` for names of its own values.
@@ -142,29 +113,17 @@ fn literal(url: &str) -> String {
 /// Returns true if a status is one of ours, whose names begin with `first`.
 pub(super) fn is_ours(row: &Value, first: &str) -> bool {
     let name = row["name"].as_str().unwrap_or_default();
-    let is_name = name.strip_prefix(first).is_some_and(|rest| rest.starts_with('/'));
-    is_name && (row["key"] == key(name).as_str() || name.chars().count() >= TEXT_LIMIT)
+    own_status::is_ours(name, first) && (row["key"] == key(name).as_str() || name.chars().count() >= TEXT_LIMIT)
 }
 
 /// Returns true if a status of ours is that of an apply.
 pub(super) fn is_of_apply(row: &Value, first: &str) -> bool {
-    let name = row["name"].as_str().unwrap_or_default();
-    let rest = name.strip_prefix(first).and_then(|rest| rest.strip_prefix("/apply"));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+    own_status::is_of_apply(row["name"].as_str().unwrap_or_default(), first)
 }
 
 #[cfg(test)]
 mod unit_tests {
     use super::*;
-
-    #[test]
-    fn long_contexts_have_short_keys_that_stay_different() {
-        let long = |end: &str| key(&format!("atlantis/plan: {}{end}", "ä".repeat(100)));
-        assert_eq!(long("a").chars().count(), KEY_LIMIT);
-        assert!(long("a").starts_with("atlantis/plan: ääää") && long("a") != long("b"));
-        let most = "x".repeat(KEY_LIMIT);
-        assert_eq!((key("atlantis/plan"), key(&most)), ("atlantis/plan".to_owned(), most));
-    }
 
     #[test]
     fn an_address_is_no_template() {
@@ -177,7 +136,5 @@ mod unit_tests {
         assert!(is_ours(&row("atlantis/apply"), "atlantis") && is_ours(&row("prod/eu/plan: a"), "prod/eu"));
         assert!(!is_ours(&row("atlantis-2/apply"), "atlantis") && !is_ours(&row("build"), "atlantis"));
         assert!(!is_ours(&json!({"name": "atlantis/apply", "key": "BUILD-1"}), "atlantis"));
-        assert!(is_of_apply(&row("atlantis/apply"), "atlantis") && is_of_apply(&row("atlantis/apply: a"), "atlantis"));
-        assert!(!is_of_apply(&row("atlantis/apply-all"), "atlantis") && !is_of_apply(&row("x/apply"), "atlantis"));
     }
 }

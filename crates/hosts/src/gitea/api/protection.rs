@@ -4,8 +4,8 @@
 
 use super::globs::GiteaGlob;
 use super::{Gitea, answers, reviews, statuses};
-use crate::vcs::HostError;
 use crate::vcs::http::segment;
+use crate::vcs::{HostError, own_status};
 use serde_json::Value;
 use tidelock_core::domain::{Login, PullRequest};
 
@@ -64,8 +64,8 @@ async fn rule(host: &Gitea, pull: &PullRequest, branch: &Value) -> Result<Option
 fn of_statuses(rows: &[Value], contexts: &Value, own: &Login, first: &str) -> Vec<String> {
     let context = |row: &Value| row["context"].as_str().unwrap_or_default().to_owned();
     let blocks = |row: &&Value| {
-        let is_ours = answers::login(&row["creator"]).is(own) && statuses::is_ours(&context(row), first);
-        let is_announced = is_ours && (row["status"] == "pending" || statuses::is_of_apply(&context(row), first));
+        let is_ours = answers::login(&row["creator"]).is(own) && own_status::is_ours(&context(row), first);
+        let is_announced = is_ours && (row["status"] == "pending" || own_status::is_of_apply(&context(row), first));
         !is_announced && !matches!(row["status"].as_str(), Some("success" | "skipped"))
     };
     let patterns: Vec<&str> = contexts.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -78,7 +78,7 @@ fn of_statuses(rows: &[Value], contexts: &Value, own: &Login, first: &str) -> Ve
         let glob = GiteaGlob::new(pattern, &[]);
         let is_required = |row: &&Value| glob.as_ref().is_some_and(|glob| glob.matches(&context(row)));
         let required: Vec<&Value> = rows.iter().filter(is_required).collect();
-        if required.is_empty() && !statuses::is_of_apply(pattern, first) {
+        if required.is_empty() && !own_status::is_of_apply(pattern, first) {
             missing.push(format!("`{}` is not set", quoted(pattern)));
         }
         for row in required.into_iter().filter(blocks) {

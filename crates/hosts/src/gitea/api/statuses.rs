@@ -99,27 +99,3 @@ fn status(row: &Value) -> CommitStatus {
         waits: false,
     }
 }
-
-/// Returns true if a status of this name is one of ours, whose names begin with `first`.
-pub(super) fn is_ours(name: &str, first: &str) -> bool {
-    name.strip_prefix(first).is_some_and(|rest| rest.starts_with('/'))
-}
-
-/// Returns true if a status of ours has the name of an apply.
-pub(super) fn is_of_apply(name: &str, first: &str) -> bool {
-    let rest = name.strip_prefix(first).and_then(|rest| rest.strip_prefix("/apply"));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
-}
-
-#[cfg(test)]
-mod unit_tests {
-    use super::*;
-
-    #[test]
-    fn our_own_statuses_are_told_by_their_first_part() {
-        assert!(is_ours("atlantis/apply", "atlantis") && is_ours("prod/eu/plan: a", "prod/eu"));
-        assert!(!is_ours("atlantis-2/apply", "atlantis") && !is_ours("build", "atlantis"));
-        assert!(is_of_apply("atlantis/apply", "atlantis") && is_of_apply("atlantis/apply: a", "atlantis"));
-        assert!(!is_of_apply("atlantis/apply-all", "atlantis") && !is_of_apply("atlantis/plan", "atlantis"));
-    }
-}

@@ -1,9 +1,9 @@
 //! Mergeability: `detailed_merge_status`, which names the first obstacle only (docs.gitlab.com/api/merge_requests, "Merge status"). Our own
 //! unfinished statuses and those of applies do not count: they announce what is about to be done. What they hide is requested besides.
 
-use super::{Gitlab, answers, statuses};
+use super::{Gitlab, answers};
 use crate::vcs::http::{odd, segment};
-use crate::vcs::{HostError, Mergeability};
+use crate::vcs::{HostError, Mergeability, own_status};
 use backon::BackoffBuilder as _;
 use serde_json::Value;
 use tidelock_core::domain::{CommitSha, PullRequest};
@@ -132,9 +132,9 @@ async fn of_pipeline(host: &Gitlab, pull: &PullRequest, told: &Value) -> Result<
     }
     let (ignored, others): (Vec<&Value>, Vec<&Value>) = rows.iter().filter(|row| blocks(row)).partition(|row| {
         let name = row["name"].as_str().unwrap_or_default();
-        let is_ours = statuses::is_ours(name, &host.status_name) && answers::login(&row["author"]).is(own);
+        let is_ours = own_status::is_ours(name, &host.status_name) && answers::login(&row["author"]).is(own);
         // A plan or policy check of ours that failed is an obstacle as on other hosts; a failed apply may be tried again.
-        is_ours && (is_unfinished(row) || statuses::is_of_apply(name, &host.status_name))
+        is_ours && (is_unfinished(row) || own_status::is_of_apply(name, &host.status_name))
     });
     let named = |row: &&Value| {
         let text = |key: &str| {

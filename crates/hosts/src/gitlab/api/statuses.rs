@@ -2,11 +2,10 @@
 //! A merge request shows one pipeline. A status without a pipeline joins the newest one of its commit and branch, or makes one.
 
 use super::{Gitlab, answers};
-use crate::vcs::HostError;
 use crate::vcs::http::{odd, segment};
+use crate::vcs::{HostError, own_status};
 use reqwest::Method;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitSha, PullId};
 
@@ -195,23 +194,7 @@ fn status(row: &Value) -> CommitStatus {
 fn name(context: &str) -> String {
     /// Digits of the hash that end a cut name.
     const DIGITS: usize = 16;
-    if context.chars().count() <= LIMIT {
-        return context.to_owned();
-    }
-    let hash = hex::encode(Sha256::digest(context));
-    let kept: String = context.chars().take(LIMIT - DIGITS - 1).collect();
-    format!("{kept}~{}", &hash[..DIGITS])
-}
-
-/// Returns true if a status of this name is one of ours, whose names begin with `first`.
-pub(super) fn is_ours(name: &str, first: &str) -> bool {
-    name.strip_prefix(first).is_some_and(|rest| rest.starts_with('/'))
-}
-
-/// Returns true if a status of ours has the name of an apply.
-pub(super) fn is_of_apply(name: &str, first: &str) -> bool {
-    let rest = name.strip_prefix(first).and_then(|rest| rest.strip_prefix("/apply"));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+    own_status::cut(context, LIMIT, DIGITS)
 }
 
 #[cfg(test)]
@@ -224,13 +207,5 @@ mod unit_tests {
         assert_eq!(long("a").chars().count(), LIMIT);
         assert_ne!(long("a"), long("b"));
         assert_eq!(name("atlantis/plan"), "atlantis/plan");
-    }
-
-    #[test]
-    fn our_own_statuses_are_told_by_their_first_part() {
-        assert!(is_ours("atlantis/apply", "atlantis") && is_ours("prod/eu/plan: a", "prod/eu"));
-        assert!(!is_ours("atlantis-2/apply", "atlantis") && !is_ours("build", "atlantis"));
-        assert!(is_of_apply("atlantis/apply", "atlantis") && is_of_apply("atlantis/apply: a", "atlantis"));
-        assert!(!is_of_apply("atlantis/apply-all", "atlantis") && !is_of_apply("atlantis/plan", "atlantis"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::vcs::Budget;
 use jiff::Timestamp;
 use reqwest::header::{DATE, HeaderMap, HeaderValue, LINK};
+use std::time::Duration;
 
 /// Header about the rate limit: `x-ratelimit-…`, or `ratelimit-…` as GitLab writes it (docs.gitlab.com/administration/settings/
 /// user_and_ip_rate_limits, "Response headers").
@@ -36,6 +37,14 @@ pub(super) fn told_budget(headers: &HeaderMap) -> ToldBudget {
         true => ToldBudget::Counted(Budget { left: all.saturating_sub(1) / 5, all }),
         false => ToldBudget::Ample,
     }
+}
+
+/// Time until a limit that fills up again steadily is whole, as the limits of Data Center products are
+/// (confluence.atlassian.com/adminjiraserver, "Adjusting your code for rate limiting"); absent if the host does not say so.
+pub(super) fn refill(headers: &HeaderMap, budget: Budget) -> Option<Duration> {
+    let (rate, interval) = (limit_number(headers, "fillrate")?, limit_number(headers, "interval-seconds")?);
+    let steps = budget.all.saturating_sub(budget.left).checked_add(rate)?.checked_div(rate)?;
+    Some(Duration::from_secs(interval.saturating_mul(steps)))
 }
 
 /// Text of a header; absent if it is empty or not ASCII.
@@ -86,5 +95,17 @@ mod tests {
         let counted =
             [("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", "4000"), ("x-ratelimit-nearlimit", "true")];
         assert_eq!(told(&counted), Some(Some((4000, 5000))));
+    }
+
+    #[test]
+    fn a_limit_that_fills_up_steadily_is_whole_soon() {
+        let filled = |pairs: &[(&'static str, &'static str)]| {
+            let headers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
+            refill(&headers.collect(), Budget { left: 10, all: 60 })
+        };
+        let told = [("x-ratelimit-fillrate", "5"), ("x-ratelimit-interval-seconds", "2")];
+        assert_eq!(filled(&told), Some(Duration::from_secs(22)));
+        assert_eq!(filled(&told[..1]), None);
+        assert_eq!(filled(&[("x-ratelimit-fillrate", "0"), told[1]]), None);
     }
 }

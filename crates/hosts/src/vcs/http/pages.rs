@@ -87,8 +87,7 @@ impl Http {
         for _ in 0..max_pages {
             let mut answer = self.get(&page).await?;
             at = at.or(answer.at);
-            let Value::Array(found) = answer.body["values"].take() else { return Err(odd(path, "no list of values")) };
-            rows.extend(found);
+            rows.extend(values(&mut answer.body).ok_or_else(|| odd(path, "no list of values"))?);
             let Some(next) = answer.body["next"].as_str().filter(|next| !next.is_empty()) else {
                 return Ok(ValueRows { rows, at: at.unwrap_or_else(Timestamp::now) });
             };
@@ -101,6 +100,72 @@ impl Http {
     /// Returns the path below the API's address of an address that the host names; absent if it leads elsewhere.
     pub(crate) fn path_below<'a>(&self, address: &'a str) -> Option<&'a str> {
         self.path_of(address).filter(|path| !climbs(path))
+    }
+}
+
+/// Rows of a list whose pages are known by the number of their first row, and the time of the first page by the host's clock.
+pub(crate) struct StartRows {
+    pub(crate) rows: Vec<Value>,
+    pub(crate) at: Timestamp,
+    /// False if the list has more rows than were to be read.
+    pub(crate) is_whole: bool,
+}
+
+/// Fewest rows that a page counts as, so that the number of requests has a limit: the host's usual number of rows.
+const LEAST_ROWS: usize = 25;
+/// Part of a page that is requested where a whole one is too large to be read.
+const SMALLER: u32 = 10;
+
+/// Pages that are objects, with the rows in `values`, `isLastPage`, and the number of the next page's first row in `nextPageStart`
+/// (developer.atlassian.com/server/bitbucket/rest, "Paged APIs").
+impl Http {
+    /// Returns the rows of all such pages, of at most `limit` rows each; the host may cut them shorter. More rows than `max_pages` whole pages
+    /// have are an error, and so is a page that leads back.
+    pub(crate) async fn start_pages(&self, path: &str, limit: u32, max_pages: u32) -> Result<StartRows, HostError> {
+        let read = self.start_pages_until(path, limit, max_pages, |_| false).await?;
+        if read.is_whole { Ok(read) } else { Err(too_many(path, limit, max_pages)) }
+    }
+
+    /// Returns the rows of such pages up to the page with a row for which `ends` is true, or up to the last page. It stops, without an error,
+    /// after as many rows as `max_pages` whole pages have.
+    pub(crate) async fn start_pages_until(
+        &self,
+        path: &str,
+        limit: u32,
+        max_pages: u32,
+        mut ends: impl FnMut(&Value) -> bool + Send,
+    ) -> Result<StartRows, HostError> {
+        let join = if path.contains('?') { '&' } else { '?' };
+        let most = u64::from(limit) * u64::from(max_pages);
+        let (mut rows, mut at, mut start, mut counted, mut limit) = (Vec::new(), None, 0, 0_u64, limit);
+        while counted < most {
+            let mut answer = match self.get(&format!("{path}{join}limit={limit}&start={start}")).await {
+                Err(error) if limit > 1 && self.is_too_large(&error) => {
+                    limit = (limit / SMALLER).max(1);
+                    continue;
+                }
+                answered => answered?,
+            };
+            at = at.or(answer.at);
+            let found = values(&mut answer.body).ok_or_else(|| odd(path, "no list of values"))?;
+            counted += found.len().max(LEAST_ROWS) as u64;
+            let is_end = found.iter().any(&mut ends);
+            rows.extend(found);
+            if is_end || answer.body["isLastPage"] != false {
+                return Ok(StartRows { rows, at: at.unwrap_or_else(Timestamp::now), is_whole: true });
+            }
+            let next = answer.body["nextPageStart"].as_u64().filter(|next| *next > start);
+            start = next.ok_or_else(|| odd(path, "no next page, and not the last one"))?;
+        }
+        Ok(StartRows { rows, at: at.unwrap_or_else(Timestamp::now), is_whole: false })
+    }
+}
+
+/// Takes the rows out of a page; absent if it is no object, or has none.
+fn values(page: &mut Value) -> Option<Vec<Value>> {
+    match page.get_mut("values")?.take() {
+        Value::Array(rows) => Some(rows),
+        _ => None,
     }
 }
 

@@ -82,7 +82,7 @@ fn error_message(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return NO_REASON.to_owned() };
     let told = [&value["message"], &value["error"]["message"], &value["error"]];
     let first = told.into_iter().map(words_of).find(|words| !words.is_empty());
-    let mut words = vec![first.unwrap_or_else(|| NO_REASON.to_owned())];
+    let mut words: Vec<String> = first.into_iter().collect();
     words.extend(value["error_description"].as_str().map(str::to_owned));
     words.extend(details(&value["error"]));
     for error in value["errors"].as_array().into_iter().flatten() {
@@ -91,8 +91,11 @@ fn error_message(body: &[u8]) -> String {
             "" => format!("{} {}", field("field"), field("code")),
             text => text.to_owned(),
         });
+        let vetoes = error["vetoes"].as_array().into_iter().flatten();
+        words.extend(vetoes.filter_map(|veto| veto["detailedMessage"].as_str().map(str::to_owned)));
     }
-    let text = words.join("; ");
+    words.retain(|words| !words.trim().is_empty());
+    let text = if words.is_empty() { NO_REASON.to_owned() } else { words.join("; ") };
     text.split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
@@ -188,7 +191,12 @@ mod tests {
                 r#"{"type": "error", "error": {"message": "No privilege.", "detail": {"granted": ["repository"], "required": ["a", "b"]}}}"#,
                 "No privilege.; required scopes: a b; the token's scopes: repository",
             ),
+            (
+                r#"{"errors": [{"context": null, "message": "It is vetoed.", "vetoes": [{"summaryMessage": "a", "detailedMessage": "One more."}]}]}"#,
+                "It is vetoed.; One more.",
+            ),
             (r#"{"message": null}"#, "no reason given"),
+            (r#"{"errors": []}"#, "no reason given"),
             ("<html>", "no reason given"),
         ] {
             assert_eq!(error_message(body.as_bytes()), want, "{body}");
