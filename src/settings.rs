@@ -8,6 +8,7 @@ mod access;
 mod addresses;
 mod azure_devops;
 mod bitbucket_cloud;
+mod bitbucket_data_center;
 mod bucket;
 mod check;
 mod client;
@@ -48,6 +49,7 @@ use typed::Reader;
 
 pub use azure_devops::AzureDevOpsSettings;
 pub use bitbucket_cloud::BitbucketCloudSettings;
+pub use bitbucket_data_center::{BitbucketDataCenterSettings, DataCenterNames};
 pub use bucket::BucketAddress;
 pub use client::{ClientSettings, api_secret};
 pub(crate) use client::{IAP_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE};

@@ -3,10 +3,12 @@
 
 mod azure_devops;
 mod bitbucket_cloud;
+mod bitbucket_data_center;
 mod gitea;
 mod github;
 mod gitlab;
 mod served;
+mod watched;
 
 use super::doctor::report::Findings;
 use crate::config::ConfigError;
@@ -28,12 +30,13 @@ use std::sync::Arc;
 
 /// All kinds of hosts, in the order of joined hosts. Append only: the order is part of the lease's fingerprint, and the secret of the first
 /// named host makes the key for requests of the lead.
-static KNOWN: [&dyn KnownHost; 5] = [
+static KNOWN: [&dyn KnownHost; 6] = [
     &github::OnGithub,
     &azure_devops::OnAzureDevOps,
     &gitlab::OnGitlab,
     &gitea::OnGitea,
     &bitbucket_cloud::OnBitbucketCloud,
+    &bitbucket_data_center::OnBitbucketDataCenter,
 ];
 
 /// One kind of VCS host: what the application makes of its settings.

@@ -9,6 +9,7 @@ use std::io::Write;
 pub(crate) fn repository(kind: HostKind) -> &'static str {
     match kind {
         HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => "acme/infrastructure",
+        HostKind::BitbucketDataCenter => "ACME/infrastructure",
         HostKind::AzureDevOps => "acme/Platform Team/infrastructure",
         HostKind::Gitlab => "acme/platform/infrastructure",
     }

@@ -1,21 +1,24 @@
-//! Settings of Bitbucket Cloud: `bitbucket-base-url`, the account there, and the proof of its deliveries.
+//! Settings of Bitbucket Cloud: `bitbucket-base-url`, the account there, and the proof of its deliveries. With the address of Bitbucket Data
+//! Center, they are its settings (`bitbucket_data_center`).
 
-use super::check::SHORTEST_PROOF;
 use super::hosts::{self, HostSettings};
 use super::typed::Reader;
-use super::{TokenSetting, addresses, check};
+use super::{DataCenterNames, TokenSetting, addresses, check};
 use secrecy::SecretString;
 
 rows! {
     static ROWS {
         Atlantis {
-            /// E-mail address of the account, with which the API takes an API token. Not needed for access tokens.
+            /// E-mail address of the account on Bitbucket Cloud, with which the API takes an API token. Not needed for access tokens.
             bitbucket_api_user: Text,
-            /// Bitbucket Cloud, or https://HOST[:PORT][/PATH]/2.0 of a proxy before it. Bitbucket Data Center is not supported yet.
+            /// Bitbucket Cloud, https://HOST[:PORT][/PATH]/2.0 of a proxy before it, or any other address for Bitbucket Data Center:
+            /// https://HOST[:PORT][/PATH], such as https://git.example.com/bitbucket, or http://LOOPBACK:PORT.
             bitbucket_base_url: Text = "https://api.bitbucket.org",
-            /// API token of the account, with the scopes of docs/bitbucket-cloud.md, or access token of a repository, project or workspace.
+            /// On Bitbucket Cloud, API token of the account, with the scopes of docs/bitbucket-cloud.md, or access token of a repository,
+            /// project or workspace. On Data Center, HTTP access token of the account, of a project or of a repository.
             bitbucket_token: Secret,
-            /// E-mail address of the account with an API token, or x-token-auth for an access token.
+            /// On Bitbucket Cloud, e-mail address of the account with an API token; on Data Center, user name of the account. On both,
+            /// x-token-auth for the access token of a project or repository, and on Cloud for that of a workspace.
             bitbucket_user: Text,
             /// Secret with which Bitbucket signs deliveries, of 16 characters or more.
             bitbucket_webhook_secret: Secret,
@@ -68,6 +71,15 @@ const USER: &str = "bitbucket-user";
 const API_USER: &str = "bitbucket-api-user";
 const SECRET: &str = "bitbucket-webhook-secret";
 const PREVIOUS: &str = "bitbucket-previous-webhook-secret";
+/// Names of the settings, if they are those of Bitbucket Data Center.
+pub(super) const OF_DATA_CENTER: DataCenterNames = DataCenterNames {
+    base_url: BASE_URL,
+    user: USER,
+    token: "bitbucket-token",
+    token_file: "bitbucket-token-file",
+    secret: SECRET,
+    previous: PREVIOUS,
+};
 /// User of access tokens.
 const ACCESS_TOKEN: &str = "x-token-auth";
 /// Name of the host, and that of its API.
@@ -78,10 +90,11 @@ const API: &str = "/2.0";
 const SCOPES: &str = "An API token needs the scopes of docs/bitbucket-cloud.md, and its account the right to write to the repositories (to \
      administer them, for approvals, for `mergeable` and for `tidelock doctor` to read webhooks)";
 
-/// Reads address and account if they are set; reports everything that is missing.
+/// Reads address and account if they are set and not those of Data Center; reports everything that is missing.
 pub(super) fn read(r: &mut Reader) -> Option<BitbucketCloudSettings> {
-    let host = host_and_api(&r.text(BASE_URL)).map_err(|what| r.wrong(BASE_URL, what)).ok();
-    if !HOST.is_named(r) {
+    let address = BitbucketUrl::parse(&r.text(BASE_URL)).map_err(|what| r.wrong(BASE_URL, what)).ok();
+    let is_of_cloud = address.as_ref().is_none_or(|address| !address.is_of_data_center);
+    if !is_of_cloud || !HOST.is_named(r) {
         return None;
     }
     let [user, api_user] = [USER, API_USER].map(|name| r.text(name).trim().to_owned());
@@ -104,33 +117,48 @@ pub(super) fn read(r: &mut Reader) -> Option<BitbucketCloudSettings> {
     }
     let missing = format!("(ATLANTIS_BITBUCKET_TOKEN) is missing, and so is bitbucket-token-file. {SCOPES}");
     let token = check::token(r, "bitbucket-token", "bitbucket-token-file", &missing);
-    let (webhook_secret, previous_webhook_secret) = (r.secret(SECRET), r.secret(PREVIOUS));
-    hosts::check_secret(r, SECRET, webhook_secret.as_ref());
-    if previous_webhook_secret.as_ref().is_some_and(check::is_guessable) {
-        r.wrong(PREVIOUS, format!("is shorter than {SHORTEST_PROOF} characters: leave it out, and lose deliveries"));
-    }
-    let (hostname, base_url) = host?;
+    let (webhook_secret, previous_webhook_secret) = hosts::webhook_secrets(r, SECRET, PREVIOUS);
+    let BitbucketUrl { hostname, base_url, .. } = address?;
     Some(BitbucketCloudSettings { hostname, base_url, user, api_user, token, webhook_secret, previous_webhook_secret })
 }
 
-/// Returns the name of the host as in repository ids, and the address of the API. Every address whose path does not end with that of the
-/// API is taken for one of Bitbucket Data Center, as Atlantis takes it.
-fn host_and_api(text: &str) -> Result<(String, String), &'static str> {
-    const FORM: &str = "is neither https://api.bitbucket.org nor of the form https://HOST/2.0, for a proxy before it";
-    let (hostname, base) = addresses::host_and_base(text, FORM)?;
-    let [own, api] = OWN_HOSTS;
-    if OWN_HOSTS.contains(&hostname.as_str()) {
-        let of_host = |name: &str| [format!("https://{name}"), format!("https://{name}{API}")];
-        let is_known = of_host(own).contains(&base) || of_host(api).contains(&base);
-        return if is_known { Ok((own.to_owned(), format!("https://{api}{API}"))) } else { Err(FORM) };
+/// Address of one of the two Bitbuckets.
+pub(super) struct BitbucketUrl {
+    /// Name of the host as in repository ids.
+    pub(super) hostname: String,
+    /// Address of the API of Cloud, or prefix of every address of Data Center.
+    pub(super) base_url: String,
+    pub(super) is_of_data_center: bool,
+}
+
+impl BitbucketUrl {
+    /// Returns the prefix of the addresses for people and for git.
+    pub(super) fn site(&self) -> String {
+        let [own, api] = OWN_HOSTS;
+        let base = self.base_url.strip_suffix(API).unwrap_or(&self.base_url);
+        base.replace(&format!("https://{api}"), &format!("https://{own}"))
     }
-    if base.ends_with(API) {
-        return Ok((hostname, base));
+
+    /// Parses an address. Every address of another host whose path does not end with that of the API of Cloud is one of Data Center, as in
+    /// Atlantis.
+    pub(super) fn parse(text: &str) -> Result<BitbucketUrl, &'static str> {
+        const FORM: &str = "is neither https://api.bitbucket.org, nor of the form https://HOST/2.0 for a proxy before it, nor \
+             https://HOST[:PORT][/PATH] of Bitbucket Data Center";
+        let (hostname, base_url) = addresses::host_and_base(text, FORM)?;
+        let [own, api] = OWN_HOSTS;
+        if OWN_HOSTS.contains(&hostname.as_str()) {
+            let of_host = |name: &str| [format!("https://{name}"), format!("https://{name}{API}")];
+            let is_known = of_host(own).contains(&base_url) || of_host(api).contains(&base_url);
+            let (hostname, base_url) = (own.to_owned(), format!("https://{api}{API}"));
+            return if is_known {
+                Ok(BitbucketUrl { hostname, base_url, is_of_data_center: false })
+            } else {
+                Err(FORM)
+            };
+        }
+        let is_of_data_center = !base_url.ends_with(API);
+        Ok(BitbucketUrl { hostname, base_url, is_of_data_center })
     }
-    Err(
-        "is an address of Bitbucket Data Center, which is not supported yet; that of Bitbucket Cloud is https://api.bitbucket.org, or that \
-         of a proxy with /2.0 at its end",
-    )
 }
 
 #[cfg(test)]
@@ -162,8 +190,10 @@ mod tests {
             assert_eq!((read.hostname.as_str(), read.base_url.as_str()), (hostname, base), "{text}");
         }
         for text in ["https://git.example.com", "https://git.example.com/2.0/x", "https://bitbucket.org.example.com"] {
-            let said = invalid(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT);
-            assert!(said.contains("bitbucket-base-url is an address of Bitbucket Data Center"), "{said}");
+            assert!(
+                loaded(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT).bitbucket_cloud.is_none(),
+                "{text} is one of Data Center"
+            );
         }
         for text in [
             "http://proxy.example.com/2.0",
@@ -196,6 +226,18 @@ mod tests {
         let alone = loaded(&[], &[&ACCOUNT[..], &without].concat());
         assert!(alone.github.is_none() && alone.bitbucket_cloud.is_some());
         assert!(loaded(&["--bitbucket-base-url=https://p.example.com/2.0"], &[]).bitbucket_cloud.is_none());
+    }
+
+    #[test]
+    fn modules_come_from_the_address_of_git() {
+        for (text, origin) in [
+            ("", "https://bitbucket.org"),
+            ("https://proxy.example.com/bb/2.0", "https://proxy.example.com/bb"),
+            ("https://git.example.com/bitbucket", "https://git.example.com/bitbucket"),
+        ] {
+            let read = loaded(&["--write-git-creds", &format!("--bitbucket-base-url={text}")], &ACCOUNT);
+            assert!(read.module_credentials.iter().any(|one| one == origin), "{:?}", read.module_credentials);
+        }
     }
 
     #[test]

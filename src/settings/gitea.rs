@@ -1,6 +1,5 @@
 //! Settings of Gitea and Forgejo: `gitea-base-url`, the account there, and the proof of its deliveries.
 
-use super::check::SHORTEST_PROOF;
 use super::hosts::{self, HostSettings};
 use super::typed::Reader;
 use super::{TokenSetting, addresses, check};
@@ -76,11 +75,7 @@ pub(super) fn read(r: &mut Reader) -> Option<GiteaSettings> {
     }
     let missing = format!("(ATLANTIS_GITEA_TOKEN) is missing, and so is gitea-token-file. {SCOPES}");
     let token = check::token(r, "gitea-token", "gitea-token-file", &missing);
-    let (webhook_secret, previous_webhook_secret) = (r.secret(SECRET), r.secret(PREVIOUS));
-    hosts::check_secret(r, SECRET, webhook_secret.as_ref());
-    if previous_webhook_secret.as_ref().is_some_and(check::is_guessable) {
-        r.wrong(PREVIOUS, format!("is shorter than {SHORTEST_PROOF} characters: leave it out, and lose deliveries"));
-    }
+    let (webhook_secret, previous_webhook_secret) = hosts::webhook_secrets(r, SECRET, PREVIOUS);
     let (hostname, base_url) = host?;
     Some(GiteaSettings { hostname, base_url, user, token, webhook_secret, previous_webhook_secret })
 }

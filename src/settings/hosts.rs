@@ -1,15 +1,22 @@
 //! The hosts of repositories that settings can name, for what concerns each of them.
 
+use super::bitbucket_cloud::BitbucketUrl;
 use super::check::{self, SHORTEST_PROOF};
 use super::table::Setting;
 use super::typed::Reader;
-use super::{Settings, azure_devops, bitbucket_cloud, gitea, github, gitlab};
+use super::{Settings, azure_devops, bitbucket_cloud, bitbucket_data_center, gitea, github, gitlab};
 use crate::config::permissions::Allowed;
 use secrecy::SecretString;
 
 /// All hosts.
-pub(super) static ALL: [&HostSettings; 5] =
-    [&github::HOST, &azure_devops::HOST, &gitlab::HOST, &gitea::HOST, &bitbucket_cloud::HOST];
+pub(super) static ALL: [&HostSettings; 6] = [
+    &github::HOST,
+    &azure_devops::HOST,
+    &gitlab::HOST,
+    &gitea::HOST,
+    &bitbucket_cloud::HOST,
+    &bitbucket_data_center::HOST,
+];
 
 /// The settings of one host, by name.
 pub(super) struct HostSettings {
@@ -36,6 +43,14 @@ impl HostSettings {
         self.naming.iter().any(|name| r.is_given(name))
     }
 
+    /// Returns the address from which git fetches there. On Bitbucket Cloud it is not that of the API.
+    pub(super) fn git_address(&self, r: &Reader) -> String {
+        let text = r.text(self.hostname);
+        let of_cloud =
+            (self.hostname == bitbucket_cloud::HOST.hostname).then(|| BitbucketUrl::parse(&text).ok()).flatten();
+        of_cloud.map_or(text, |url| url.site())
+    }
+
     /// Returns true if a setting shows that the server has an account there.
     pub(super) fn has_account(&self, r: &Reader) -> bool {
         self.account.iter().any(|name| r.is_given(name))
@@ -50,6 +65,20 @@ impl Settings {
         let (_, name, teams) = [of_github, of_gitlab].into_iter().flatten().find(|(name, ..)| *name == host)?;
         (!teams.is_empty()).then(|| (name, Allowed { users: Vec::new(), teams: teams.clone() }))
     }
+}
+
+/// Reads the present and the previous secret of webhooks from the settings of these names; reports one that can be guessed.
+pub(super) fn webhook_secrets(
+    r: &mut Reader,
+    present: &'static str,
+    previous: &'static str,
+) -> (Option<SecretString>, Option<SecretString>) {
+    let secrets = (r.secret(present), r.secret(previous));
+    check_secret(r, present, secrets.0.as_ref());
+    if secrets.1.as_ref().is_some_and(check::is_guessable) {
+        r.wrong(previous, format!("is shorter than {SHORTEST_PROOF} characters: leave it out, and lose deliveries"));
+    }
+    secrets
 }
 
 /// Checks that deliveries are signed with a secret that cannot be guessed. `setting` has the secret.
@@ -79,23 +108,28 @@ pub(super) fn check_secret(r: &mut Reader, setting: &'static str, secret: Option
 
 /// Refuses two hosts with one name: repositories are known by the name of their host.
 pub(super) fn check_names(settings: &Settings, r: &mut Reader) {
+    let data_center = settings.bitbucket_data_center.as_ref();
     let names = [
-        settings.github.as_ref().map(|github| &github.hostname),
-        settings.azure_devops.as_ref().map(|azure| &azure.hostname),
-        settings.gitlab.as_ref().map(|gitlab| &gitlab.hostname),
-        settings.gitea.as_ref().map(|gitea| &gitea.hostname),
-        settings.bitbucket_cloud.as_ref().map(|cloud| &cloud.hostname),
+        (github::HOST.hostname, settings.github.as_ref().map(|github| &github.hostname)),
+        (azure_devops::HOST.hostname, settings.azure_devops.as_ref().map(|azure| &azure.hostname)),
+        (gitlab::HOST.hostname, settings.gitlab.as_ref().map(|gitlab| &gitlab.hostname)),
+        (gitea::HOST.hostname, settings.gitea.as_ref().map(|gitea| &gitea.hostname)),
+        (bitbucket_cloud::HOST.hostname, settings.bitbucket_cloud.as_ref().map(|cloud| &cloud.hostname)),
+        (
+            data_center.map_or(bitbucket_data_center::HOST.hostname, |data_center| data_center.names.base_url),
+            data_center.map(|data_center| &data_center.hostname),
+        ),
     ];
     let mut known: Vec<(&str, &String)> = Vec::new();
-    for (host, name) in ALL.iter().zip(names) {
+    for (setting, name) in names {
         let Some(name) = name else { continue };
         if let Some((other, _)) = known.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)) {
             let what = format!(
                 "is {name}, and so is {other}: repositories are known by the name of their host, so give each a name of its own"
             );
-            r.wrong(host.hostname, what);
+            r.wrong(setting, what);
         }
-        known.push((host.hostname, name));
+        known.push((setting, name));
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn origins(r: &mut Reader, name: &str) -> Vec<String> {
         return of_all_hosts(r);
     }
     let mut origins = Vec::new();
-    let hosts = hosts::ALL.map(|host| r.text(host.hostname));
+    let hosts = hosts::ALL.map(|host| host.git_address(r));
     for text in given {
         match origin(&text) {
             Ok(origin) if hosts.iter().any(|host| is_other_port(&origin, host)) => {
@@ -39,7 +39,7 @@ fn is_other_port(address: &str, host: &str) -> bool {
 fn of_all_hosts(r: &mut Reader) -> Vec<String> {
     let mut origins = Vec::new();
     for host in hosts::ALL.iter().filter(|host| host.has_account(r)) {
-        origins.extend(origin(&r.text(host.hostname)));
+        origins.extend(origin(&host.git_address(r)));
     }
     r.warn(
         "write-git-creds",

@@ -3,6 +3,7 @@
 
 use super::azure_devops::{self, AzureDevOpsSettings};
 use super::bitbucket_cloud::{self, BitbucketCloudSettings};
+use super::bitbucket_data_center::{self, BitbucketDataCenterSettings};
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::gitea::{self, GiteaSettings};
@@ -43,6 +44,8 @@ settings! {
             gitea: Option<GiteaSettings> = gitea::read,
             /// Address of Bitbucket Cloud, and the account there.
             bitbucket_cloud: Option<BitbucketCloudSettings> = bitbucket_cloud::read,
+            /// Address of Bitbucket Data Center, and the account there.
+            bitbucket_data_center: Option<BitbucketDataCenterSettings> = bitbucket_data_center::read,
             /// Access to the server.
             access: AccessSettings = AccessSettings::read,
             /// How people sign in, where it is neither Identity-Aware Proxy nor `web_basic_auth`.
@@ -276,8 +279,8 @@ settings! {
             /// Number of proxies before this server that add an address to X-Forwarded-For, 0 to 2: 0 takes the address of the connection,
             /// 1 the last entry, 2 the one before it. Cloud Run adds one; a load balancer before it adds another.
             trusted_proxy_hops: Number -> u8 = "0" => number::<0, 2, _>,
-            /// Addresses that may call /events: github, gitlab, bitbucket and azuredevops (their published ranges; Gitea publishes none),
-            /// addresses, ranges such as 192.0.2.0/24; by default all. Signatures are verified either way.
+            /// Addresses that may call /events: github, gitlab, bitbucket (Cloud) and azuredevops (their published ranges; other hosts publish
+            /// none), addresses, ranges such as 192.0.2.0/24; by default all. Signatures are verified either way.
             webhook_allowlist: List,
             /// For tests: where the ranges are published that github in webhook-allowlist stands for.
             github_meta_url: Text -> Option<String> => github::meta_url,

@@ -146,6 +146,7 @@ on_other_hosts! {
     gitlab: Gitlab;
     gitea: Gitea;
     bitbucket_cloud: BitbucketCloud;
+    bitbucket_data_center: BitbucketDataCenter;
 }
 
 /// Jobs run at an executor, and go on when the server ends. In most trials some are killed. The engine is `process`, or what

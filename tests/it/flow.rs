@@ -7,6 +7,7 @@ mod strict;
 
 use crate::azure_devops::AzureDevOpsFake;
 use crate::bitbucket_cloud::BitbucketCloudFake;
+use crate::bitbucket_data_center::BitbucketDataCenterFake;
 use crate::gitea::{GiteaFake, RealGitea};
 use crate::gitlab::GitlabFake;
 use crate::second_host::Second;
@@ -273,6 +274,11 @@ macro_rules! on_every_host {
             }
 
             #[test]
+            fn on_bitbucket_data_center() {
+                play(BitbucketDataCenterFake::start(), $setup, stories::$story);
+            }
+
+            #[test]
             #[ignore = "needs a real Gitea: scripts/with-gitea"]
             fn on_a_real_gitea() {
                 play(RealGitea::start(), $setup, stories::$story);
@@ -322,6 +328,11 @@ macro_rules! in_mode_strict {
             #[test]
             fn on_bitbucket_cloud() {
                 play(BitbucketCloudFake::start(), $setup, strict::$story);
+            }
+
+            #[test]
+            fn on_bitbucket_data_center() {
+                play(BitbucketDataCenterFake::start(), $setup, strict::$story);
             }
 
             #[test]

@@ -14,6 +14,7 @@ mod azure_devops;
 mod bad_moments;
 mod bases;
 mod bitbucket_cloud;
+mod bitbucket_data_center;
 mod buttons;
 mod bypass;
 mod check;

@@ -77,7 +77,7 @@ fn all_jobs_of_the_tour_run_at_the_executor_that_is_asked_for() {
 
 #[test]
 fn the_tour_of_safety_logs_no_error_on_any_host() {
-    for host in ["github", "gitlab", "gitea", "bitbucket-cloud", "azure-devops"] {
+    for host in ["github", "gitlab", "gitea", "bitbucket-cloud", "bitbucket-data-center", "azure-devops"] {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().canonicalize().unwrap();
         let mut child = sandbox(&["--tour=safety", "--host", host], &place);

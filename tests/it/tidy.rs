@@ -24,6 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("gitlab", &["domain", "vcs", "webhook"]),
     ("gitea", &["domain", "vcs", "webhook"]),
     ("bitbucket_cloud", &["domain", "render", "vcs", "webhook"]),
+    ("bitbucket_data_center", &["domain", "render", "vcs", "webhook"]),
     ("sandbox", &["forge"]),
     ("locks", &["domain", "config"]),
     ("inputs", &["domain", "config"]),

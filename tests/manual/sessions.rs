@@ -228,6 +228,21 @@ fn bitbucket_cloud() {
     place.shell.play(&only("bitbucket-cloud.md"));
 }
 
+#[test]
+fn bitbucket_data_center() {
+    let mut place = Place::new(HostKind::BitbucketDataCenter);
+    place.shell.replace("git.example.com/INFRA/*", "127.0.0.5/*");
+    place.shell.replace("https://git.example.com", &place.forge.hostname_setting());
+    // The forge names the settings for a server of both Bitbuckets, and the page those of Atlantis.
+    let names = "TIDELOCK_BITBUCKET_DATA_CENTER_BASE_URL TIDELOCK_BITBUCKET_DATA_CENTER_USER";
+    assert_eq!(place.shell.run(&format!("unset {names}")).1, 0);
+    for (name, secret) in place.forge.server_secrets() {
+        let name = name.replace("_DATA_CENTER", "");
+        place.shell.replace(&format!("{name}=…"), &format!("{name}={}", secret.expose_secret()));
+    }
+    place.shell.play(&only("bitbucket-data-center.md"));
+}
+
 /// Returns the one session of a page.
 fn only(page: &str) -> Block {
     let mut all = sessions(page);

@@ -4,6 +4,7 @@
 use super::{FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureDevOpsFake;
 use crate::bitbucket_cloud::BitbucketCloudFake;
+use crate::bitbucket_data_center::BitbucketDataCenterFake;
 use crate::gitea::{GiteaFake, RealGitea};
 use crate::gitlab::GitlabFake;
 use crate::resumed::{BUCKET, commits, cut_at, give_up_lease};
@@ -130,6 +131,12 @@ fn before_each_commit_on_gitea() {
 #[test]
 fn before_each_commit_on_bitbucket_cloud() {
     at_each_commit(BitbucketCloudFake::start_unsteady, Effect::Hang);
+}
+
+// Every write needs the version of what it changes, and a repeated one has another.
+#[test]
+fn after_each_commit_on_bitbucket_data_center() {
+    at_each_commit(BitbucketDataCenterFake::start_unsteady, Effect::Lost);
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::ServedCloudRepository;
 use crate::app::doctor::report::{Findings, Verdict};
+use crate::app::hosts::watched::{HookFault, WEBHOOK, WatchedHooks, missing_events};
 use crate::settings::BitbucketCloudSettings;
 use crate::vcs::HostError;
 use std::collections::BTreeMap;
 use tidelock_hosts::bitbucket_cloud::{BitbucketCloud, BitbucketCloudHook};
 
-const WEBHOOK: &str = "webhook";
 /// Events that are needed, with what lacks without them.
 const NEEDED: [(&str, &str); 5] = [
     ("pullrequest:created", "nothing is planned without a command"),
@@ -45,8 +45,8 @@ pub(super) async fn check(
         let (name, page) = (repo.full_name(), format!("{site}/{}/admin/webhooks", repo.full_name()));
         match cloud.repository_hooks(repo).await {
             Ok(hooks) => {
-                let ours = WatchedHooks { whose: &name, page: &page, events, hooks: &hooks };
-                if !ours.judge_all(has_other, findings) && !has_other {
+                let watched = WatchedHooks { whose: &name, page: &page, events };
+                if !judge_all(&watched, &hooks, has_other, findings) && !has_other {
                     let mend = format!(
                         "add it at {page}: URL {events}, the secret of --bitbucket-webhook-secret, and the triggers of \
                          docs/bitbucket-cloud.md"
@@ -70,7 +70,7 @@ async fn of_workspace(
     match cloud.workspace_hooks(workspace).await {
         Ok(hooks) => {
             let page = format!("{site}/{workspace}/workspace/settings/webhooks");
-            WatchedHooks { whose: workspace, page: &page, events, hooks: &hooks }.judge_all(false, findings)
+            judge_all(&WatchedHooks { whose: workspace, page: &page, events }, &hooks, false, findings)
         }
         Err(HostError::Denied { .. } | HostError::NotFound { .. }) => false,
         Err(error) => {
@@ -80,64 +80,35 @@ async fn of_workspace(
     }
 }
 
-/// The webhooks of a repository or a workspace.
-struct WatchedHooks<'a> {
-    whose: &'a str,
-    /// Page of the webhooks.
-    page: &'a str,
-    /// Address at which deliveries should arrive.
-    events: &'a str,
-    hooks: &'a [BitbucketCloudHook],
-}
-
-impl WatchedHooks<'_> {
-    /// Reports on the webhooks that deliver to us; returns true if there is one. `has_other`: the workspace has one too.
-    fn judge_all(&self, has_other: bool, findings: &mut Findings) -> bool {
-        let WatchedHooks { whose, page, events, hooks } = self;
-        let ours: Vec<&BitbucketCloudHook> = hooks.iter().filter(|hook| hook.url == *events).collect();
-        if ours.len() > 1 || (!ours.is_empty() && has_other) {
-            let text = format!("{whose}: several webhooks come to {events}; each delivery comes as often");
-            findings.warn(WEBHOOK, text, &format!("leave one at {page}"));
-        }
-        for hook in &ours {
-            let judged = judge(hook);
-            if judged.is_empty() {
-                // The host reports neither the secret nor our answers.
-                findings.fine(WEBHOOK, format!("{whose}: that to {events} is active; its requests are on {page}"));
-            }
-            for (verdict, text, mend) in judged {
-                findings.add(
-                    WEBHOOK,
-                    verdict,
-                    format!("{whose}: that to {events} {text}"),
-                    &format!("{mend} at {page}"),
-                );
-            }
-        }
-        !ours.is_empty()
-    }
+/// Reports on the webhooks that deliver to us; returns true if there is one. `has_other`: the workspace has one too.
+fn judge_all(
+    watched: &WatchedHooks<'_>,
+    hooks: &[BitbucketCloudHook],
+    has_other: bool,
+    findings: &mut Findings,
+) -> bool {
+    let ours = hooks.iter().filter(|hook| hook.url == watched.events);
+    // The host reports neither the secret nor our answers.
+    let deliveries = format!("its requests are on {}", watched.page);
+    let ours: Vec<_> = ours.map(|hook| (judge(hook), deliveries.clone())).collect();
+    watched.report(&ours, has_other, findings)
 }
 
 /// Returns the faults of a webhook that delivers to us, each with its remedy.
-fn judge(hook: &BitbucketCloudHook) -> Vec<(Verdict, String, &'static str)> {
+fn judge(hook: &BitbucketCloudHook) -> Vec<HookFault> {
     let mut judged = Vec::new();
-    let lacks = |name: &str| !hook.events.iter().any(|event| event == name);
     if !hook.active {
-        judged.push((Verdict::Fault, "is not active".to_owned(), "make it active"));
+        judged.push((Verdict::Fault, "is not active".to_owned(), "make it active".to_owned()));
     }
     if hook.has_secret == Some(false) {
         let text = "has no secret: its deliveries are not signed, and refused".to_owned();
-        judged.push((Verdict::Fault, text, "give it the secret of --bitbucket-webhook-secret"));
+        judged.push((Verdict::Fault, text, "give it the secret of --bitbucket-webhook-secret".to_owned()));
     }
     if !hook.verifies_tls {
-        judged.push((Verdict::Warning, "does not verify our certificate".to_owned(), "enable the verification"));
+        let mend = "enable the verification".to_owned();
+        judged.push((Verdict::Warning, "does not verify our certificate".to_owned(), mend));
     }
-    for (name, without) in NEEDED.into_iter().filter(|(name, _)| lacks(name)) {
-        judged.push((Verdict::Fault, format!("lacks the event {name}: {without}"), "choose it"));
-    }
-    for (name, without) in USEFUL.into_iter().filter(|(name, _)| lacks(name)) {
-        judged.push((Verdict::Warning, format!("lacks the event {name}: {without}"), "choose it"));
-    }
+    judged.extend(missing_events(&hook.events, &NEEDED, &USEFUL));
     judged
 }
 
@@ -181,13 +152,9 @@ mod tests {
     fn only_webhooks_that_come_to_us_are_judged_and_two_of_them_are_one_too_many() {
         let judged = |hooks: &[BitbucketCloudHook], has_other| {
             let mut findings = Findings::default();
-            let all = WatchedHooks {
-                whose: "acme/infra",
-                page: "https://b/hooks",
-                events: "https://t.example/events",
-                hooks,
-            };
-            (all.judge_all(has_other, &mut findings), findings.text())
+            let watched =
+                WatchedHooks { whose: "acme/infra", page: "https://b/hooks", events: "https://t.example/events" };
+            (judge_all(&watched, hooks, has_other, &mut findings), findings.text())
         };
         let elsewhere = BitbucketCloudHook { url: "https://ci.example/".into(), active: false, ..sound() };
         assert_eq!(judged(&[elsewhere], false), (false, "\n0 faults, 0 warnings, 0 not known\n".to_owned()));

@@ -2,6 +2,7 @@
 
 use super::ServedRepository;
 use crate::app::doctor::report::{Findings, Verdict};
+use crate::app::hosts::watched::{HookFault, WEBHOOK, WatchedHooks, missing_events};
 use crate::settings::GiteaSettings;
 use crate::vcs::HostError;
 use std::collections::BTreeMap;
@@ -9,7 +10,6 @@ use std::net::IpAddr;
 use tidelock_hosts::gitea::{Gitea, GiteaHook};
 use url::{Host, Url};
 
-const WEBHOOK: &str = "webhook";
 /// Kinds of webhooks whose payloads are those that we read.
 const KINDS: [&str; 3] = ["gitea", "gogs", "forgejo"];
 /// Events that are needed, by their names in the API, with what lacks without them.
@@ -95,47 +95,28 @@ fn judge_all(
     has_other: bool,
     findings: &mut Findings,
 ) -> bool {
-    let ours: Vec<&GiteaHook> = hooks.iter().filter(|hook| hook.url == events).collect();
-    if ours.len() > 1 || (!ours.is_empty() && has_other) {
-        let text = format!("{whose}: several webhooks come to {events}; each delivery comes as often");
-        findings.warn(WEBHOOK, text, &format!("leave one at {page}"));
-    }
-    for hook in &ours {
-        let judged = judge(hook);
-        if judged.is_empty() {
-            // The host reports neither the secret nor our answers.
-            let text = format!(
-                "{whose}: that to {events} is enabled; whether its last delivery was taken is on its page, {page}"
-            );
-            findings.fine(WEBHOOK, text);
-        }
-        for (verdict, text, mend) in judged {
-            findings.add(WEBHOOK, verdict, format!("{whose}: that to {events} {text}"), &format!("{mend} at {page}"));
-        }
-    }
-    !ours.is_empty()
+    let ours = hooks.iter().filter(|hook| hook.url == events);
+    // The host reports neither the secret nor our answers.
+    let deliveries = format!("whether its last delivery was taken is on its page, {page}");
+    let ours: Vec<_> = ours.map(|hook| (judge(hook), deliveries.clone())).collect();
+    WatchedHooks { whose, page, events }.report(&ours, has_other, findings)
 }
 
 /// Returns the faults of a webhook that delivers to us, each with its remedy.
-fn judge(hook: &GiteaHook) -> Vec<(Verdict, String, &'static str)> {
+fn judge(hook: &GiteaHook) -> Vec<HookFault> {
     let mut judged = Vec::new();
-    let lacks = |name: &str| !hook.events.iter().any(|event| event == name);
     if !KINDS.contains(&hook.kind.as_str()) {
         let text = format!("is of the kind {}: its deliveries cannot be read", hook.kind);
-        judged.push((Verdict::Fault, text, "add one of the kind Gitea (Forgejo) in its place"));
+        judged.push((Verdict::Fault, text, "add one of the kind Gitea (Forgejo) in its place".to_owned()));
     }
     if !hook.active {
-        judged.push((Verdict::Fault, "is not active".to_owned(), "make it active"));
+        judged.push((Verdict::Fault, "is not active".to_owned(), "make it active".to_owned()));
     }
-    for (name, without) in NEEDED.into_iter().filter(|(name, _)| lacks(name)) {
-        judged.push((Verdict::Fault, format!("lacks the event {name}: {without}"), "choose it"));
-    }
-    for (name, without) in USEFUL.into_iter().filter(|(name, _)| lacks(name)) {
-        judged.push((Verdict::Warning, format!("lacks the event {name}: {without}"), "choose it"));
-    }
+    judged.extend(missing_events(&hook.events, &NEEDED, &USEFUL));
     if !ALL_BRANCHES.contains(&hook.branch_filter.as_str()) {
         let text = format!("delivers pushes to branches like {} only", hook.branch_filter);
-        judged.push((Verdict::Warning, text, "remove the branch filter, unless it has all base branches,"));
+        let mend = "remove the branch filter, unless it has all base branches,".to_owned();
+        judged.push((Verdict::Warning, text, mend));
     }
     judged
 }
