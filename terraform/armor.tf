@@ -21,7 +21,7 @@ locals {
     ]
   }
 
-  # Without webhook_sources, the hosts that are served. Gitea publishes no ranges, and needs webhook_sources.
+  # Without webhook_sources, the hosts that are served. Gitea and Bitbucket Data Center publish no ranges, and need webhook_sources.
   webhook_sources = var.webhook_sources != null ? var.webhook_sources : concat(
     local.with_github ? ["github"] : [],
     var.azuredevops != null ? ["azuredevops"] : [],

@@ -109,6 +109,7 @@ output "next_steps" {
     var.gitlab == null ? "" : "2. Add the webhooks of docs/gitlab.md: URL ${local.events_url}, the secret token in ${local.secret_names["gitlab_webhook_secret"]}; events: merge requests, comments, pushes.",
     var.gitea == null ? "" : "2. Add the webhooks of docs/gitea.md: target URL ${local.events_url}, content type application/json, the secret in ${local.secret_names["gitea_webhook_secret"]}; events: those that it names.",
     var.bitbucket == null ? "" : "2. Add the webhooks of docs/bitbucket-cloud.md: URL ${local.events_url}, the secret in ${local.secret_names["bitbucket_webhook_secret"]}; triggers: those that it names.",
+    var.bitbucket_data_center == null ? "" : "2. Add the webhooks of docs/bitbucket-data-center.md: URL ${local.events_url}, the secret in ${local.secret_names["bitbucket_data_center_webhook_secret"]}; events: those that it names.",
     length(var.iap_members) == 0 ? "3. Nobody may see the pages yet: set iap_members." : "",
     "4. Give ${google_service_account.leader.email} the rights that plans and applies need, or list service accounts in impersonated_service_accounts.",
     "5. Open ${local.url}, then run `tidelock doctor`.",

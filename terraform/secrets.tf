@@ -12,6 +12,7 @@ locals {
     var.gitlab == null ? {} : { gitlab_token = "TIDELOCK_GITLAB_TOKEN" },
     var.gitea == null ? {} : { gitea_token = "TIDELOCK_GITEA_TOKEN" },
     var.bitbucket == null ? {} : { bitbucket_token = "TIDELOCK_BITBUCKET_TOKEN" },
+    var.bitbucket_data_center == null ? {} : { bitbucket_data_center_token = "TIDELOCK_BITBUCKET_DATA_CENTER_TOKEN" },
   )
   webhook_credentials = merge(
     local.with_github ? { gh_webhook_secret = "TIDELOCK_GH_WEBHOOK_SECRET" } : {},
@@ -19,6 +20,7 @@ locals {
     var.gitlab == null ? {} : { gitlab_webhook_secret = "TIDELOCK_GITLAB_WEBHOOK_SECRET" },
     var.gitea == null ? {} : { gitea_webhook_secret = "TIDELOCK_GITEA_WEBHOOK_SECRET" },
     var.bitbucket == null ? {} : { bitbucket_webhook_secret = "TIDELOCK_BITBUCKET_WEBHOOK_SECRET" },
+    var.bitbucket_data_center == null ? {} : { bitbucket_data_center_webhook_secret = "TIDELOCK_BITBUCKET_DATA_CENTER_WEBHOOK_SECRET" },
   )
 
   secret_names = {
@@ -34,11 +36,12 @@ locals {
   # While a webhook secret changes, servers take the version before it too: key of the version before → key of the secret.
   previous = {
     for before, key in {
-      gh_previous_webhook_secret            = "gh_webhook_secret"
-      azuredevops_previous_webhook_password = "azuredevops_webhook_password"
-      gitlab_previous_webhook_secret        = "gitlab_webhook_secret"
-      gitea_previous_webhook_secret         = "gitea_webhook_secret"
-      bitbucket_previous_webhook_secret     = "bitbucket_webhook_secret"
+      gh_previous_webhook_secret                    = "gh_webhook_secret"
+      azuredevops_previous_webhook_password         = "azuredevops_webhook_password"
+      gitlab_previous_webhook_secret                = "gitlab_webhook_secret"
+      gitea_previous_webhook_secret                 = "gitea_webhook_secret"
+      bitbucket_previous_webhook_secret             = "bitbucket_webhook_secret"
+      bitbucket_data_center_previous_webhook_secret = "bitbucket_data_center_webhook_secret"
     } : before => key if contains(keys(var.secret_versions), before) && contains(keys(local.webhook_credentials), key)
   }
 

@@ -26,6 +26,10 @@ locals {
     },
     var.gitea == null ? {} : { TIDELOCK_GITEA_BASE_URL = var.gitea.base_url, TIDELOCK_GITEA_USER = var.gitea.user },
     var.bitbucket == null ? {} : { TIDELOCK_BITBUCKET_BASE_URL = var.bitbucket.base_url, TIDELOCK_BITBUCKET_USER = var.bitbucket.user },
+    var.bitbucket_data_center == null ? {} : {
+      TIDELOCK_BITBUCKET_DATA_CENTER_BASE_URL = var.bitbucket_data_center.base_url
+      TIDELOCK_BITBUCKET_DATA_CENTER_USER     = var.bitbucket_data_center.user
+    },
   )
 
   # The receiver has no key: the App is named to it as the server names it by itself.
@@ -57,7 +61,8 @@ locals {
 
   scratch_path = "/var/lib/tidelock"
   file_names = {
-    gh_token = "token", gh_app_key = "key.pem", azuredevops_token = "token", gitlab_token = "token", gitea_token = "token", bitbucket_token = "token"
+    gh_token                    = "token", gh_app_key = "key.pem", azuredevops_token = "token", gitlab_token = "token", gitea_token = "token", bitbucket_token = "token",
+    bitbucket_data_center_token = "token"
   }
 }
 

@@ -1,5 +1,6 @@
 # The settings of a deployment. project_id, region and repo_allowlist have no default. Neither have domain, which a load balancer needs, and
-# image, except in a release's archive. At least one of github, github_app, gitlab, gitea, bitbucket and azuredevops is needed.
+# image, except in a release's archive. At least one of github, github_app, gitlab, gitea, bitbucket, bitbucket_data_center and
+# azuredevops is needed.
 
 # Where
 
@@ -205,7 +206,7 @@ variable "admins" {
 }
 
 variable "webhook_sources" {
-  description = "Addresses that may call /events: github, gitlab, bitbucket and azuredevops stand for the published ranges of these hosts; CIDR ranges are possible, too. By default the ranges of the hosts that you configure. Required for Gitea and for a VCS host of your own. The server checks the signature of each delivery in any case."
+  description = "Addresses that may call /events: github, gitlab, bitbucket and azuredevops stand for the published ranges of these hosts; CIDR ranges are possible, too. By default the ranges of the hosts that you configure. Required for Gitea, for Bitbucket Data Center and for any other VCS host of your own. The server checks the signature of each delivery in any case."
   type        = list(string)
   default     = null
 
@@ -218,9 +219,9 @@ variable "webhook_sources" {
     condition = var.webhook_sources != null || (
       try(var.github.hostname, "github.com") == "github.com" && try(var.github_app.hostname, "github.com") == "github.com"
       && try(var.azuredevops.hostname, "dev.azure.com") == "dev.azure.com" && try(var.gitlab.hostname, "gitlab.com") == "gitlab.com"
-      && try(var.bitbucket.base_url, "https://api.bitbucket.org") == "https://api.bitbucket.org" && var.gitea == null
+      && try(var.bitbucket.base_url, "https://api.bitbucket.org") == "https://api.bitbucket.org" && var.gitea == null && var.bitbucket_data_center == null
     )
-    error_message = "webhook_sources is needed: the published addresses are those of github.com, gitlab.com, bitbucket.org and dev.azure.com, not of another host, and not of Gitea."
+    error_message = "webhook_sources is needed: the published addresses are those of github.com, gitlab.com, bitbucket.org and dev.azure.com, not of another host, and not of Gitea or Bitbucket Data Center."
   }
 
   validation {
@@ -544,8 +545,9 @@ variable "azuredevops" {
   validation {
     condition = (
       var.github != null || var.github_app != null || var.azuredevops != null || var.gitlab != null || var.gitea != null || var.bitbucket != null
+      || var.bitbucket_data_center != null
     )
-    error_message = "The server needs at least one of github, github_app, gitlab, gitea, bitbucket and azuredevops."
+    error_message = "The server needs at least one of github, github_app, gitlab, gitea, bitbucket, bitbucket_data_center and azuredevops."
   }
 }
 
@@ -616,7 +618,31 @@ variable "bitbucket" {
     condition = var.bitbucket == null || can(regex(
       "^https://(api[.]bitbucket[.]org|[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?/2[.]0)/?$", var.bitbucket.base_url
     ))
-    error_message = "bitbucket.base_url is https://api.bitbucket.org, or https://HOST/2.0 of a proxy before it; Bitbucket Data Center is not supported yet."
+    error_message = "bitbucket.base_url is https://api.bitbucket.org, or https://HOST/2.0 of a proxy before it; Bitbucket Data Center is bitbucket_data_center."
+  }
+}
+
+variable "bitbucket_data_center" {
+  description = <<-EOT
+    Account of the server on Bitbucket Data Center, alone or in addition to other hosts. `user` is the account's user name, or x-token-auth
+    for the token of a project or repository. `base_url` is https://HOST[:PORT][/PATH]. Its token is the secret
+    bitbucket_data_center_token. The secret of its webhooks, of 16 characters or more, is bitbucket_data_center_webhook_secret. Set
+    webhook_sources, too.
+  EOT
+  type = object({
+    user     = string
+    base_url = string
+  })
+  default = null
+
+  validation {
+    condition     = var.bitbucket_data_center == null || try(length(var.bitbucket_data_center.user) > 0, false)
+    error_message = "bitbucket_data_center.user is the account's user name, or x-token-auth for the token of a project or repository."
+  }
+
+  validation {
+    condition     = var.bitbucket_data_center == null || can(regex("^https://[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?$", var.bitbucket_data_center.base_url))
+    error_message = "bitbucket_data_center.base_url is https://HOST, https://HOST:PORT or https://HOST/PATH."
   }
 }
 
@@ -685,17 +711,19 @@ variable "sync_interval" {
 variable "secrets" {
   description = "Names of the secrets in Secret Manager, for the hosts that you configure. By default NAME-gh-token, NAME-gh-webhook-secret and so on."
   type = object({
-    gh_token                     = optional(string)
-    gh_app_key                   = optional(string)
-    gh_webhook_secret            = optional(string)
-    azuredevops_token            = optional(string)
-    azuredevops_webhook_password = optional(string)
-    gitlab_token                 = optional(string)
-    gitlab_webhook_secret        = optional(string)
-    gitea_token                  = optional(string)
-    gitea_webhook_secret         = optional(string)
-    bitbucket_token              = optional(string)
-    bitbucket_webhook_secret     = optional(string)
+    gh_token                             = optional(string)
+    gh_app_key                           = optional(string)
+    gh_webhook_secret                    = optional(string)
+    azuredevops_token                    = optional(string)
+    azuredevops_webhook_password         = optional(string)
+    gitlab_token                         = optional(string)
+    gitlab_webhook_secret                = optional(string)
+    gitea_token                          = optional(string)
+    gitea_webhook_secret                 = optional(string)
+    bitbucket_token                      = optional(string)
+    bitbucket_webhook_secret             = optional(string)
+    bitbucket_data_center_token          = optional(string)
+    bitbucket_data_center_webhook_secret = optional(string)
   })
   default  = {}
   nullable = false
@@ -711,17 +739,19 @@ variable "create_secrets" {
 variable "secret_values" {
   description = "Values of the secrets, with create_secrets. They are in neither plan nor state. Increase secret_values_version with each change of a value."
   type = object({
-    gh_token                     = optional(string)
-    gh_app_key                   = optional(string)
-    gh_webhook_secret            = optional(string)
-    azuredevops_token            = optional(string)
-    azuredevops_webhook_password = optional(string)
-    gitlab_token                 = optional(string)
-    gitlab_webhook_secret        = optional(string)
-    gitea_token                  = optional(string)
-    gitea_webhook_secret         = optional(string)
-    bitbucket_token              = optional(string)
-    bitbucket_webhook_secret     = optional(string)
+    gh_token                             = optional(string)
+    gh_app_key                           = optional(string)
+    gh_webhook_secret                    = optional(string)
+    azuredevops_token                    = optional(string)
+    azuredevops_webhook_password         = optional(string)
+    gitlab_token                         = optional(string)
+    gitlab_webhook_secret                = optional(string)
+    gitea_token                          = optional(string)
+    gitea_webhook_secret                 = optional(string)
+    bitbucket_token                      = optional(string)
+    bitbucket_webhook_secret             = optional(string)
+    bitbucket_data_center_token          = optional(string)
+    bitbucket_data_center_webhook_secret = optional(string)
   })
   default   = null
   sensitive = true
@@ -739,9 +769,9 @@ variable "secret_versions" {
   description = <<-EOT
     Version numbers of secrets, by the keys of secrets and the variables of secret_env. For a secret without a number, Terraform looks up the
     newest version when it plans. The service refers to numbers, so a new version causes a rollout, and the old revision keeps the old value.
-    `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret`, `gitea_previous_webhook_secret`, `bitbucket_previous_webhook_secret` and
-    `azuredevops_previous_webhook_password` are older versions of the webhook secrets and of the service hooks' password. The server accepts
-    them, too, until the host uses the newer ones.
+    `gh_previous_webhook_secret`, `gitlab_previous_webhook_secret`, `gitea_previous_webhook_secret`, `bitbucket_previous_webhook_secret`,
+    `bitbucket_data_center_previous_webhook_secret` and `azuredevops_previous_webhook_password` are older versions of the webhook secrets and
+    of the service hooks' password. The server accepts them, too, until the host uses the newer ones.
   EOT
   type        = map(string)
   default     = {}

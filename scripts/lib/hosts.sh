@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps, GitLab, Gitea, Bitbucket. A value goes by
-# standard input or a descriptor; checks ask the host whose it is.
+# The hosts that the server serves, and the secrets of each: GitHub by an account or an App, Azure DevOps, GitLab, Gitea, both Bitbuckets. A value
+# goes by standard input or a descriptor; checks ask the host whose it is.
 # shellcheck disable=SC2154,SC2034 # variables of scripts/deploy
 
 with_github() { [ -n "$gh_user$gh_app_id" ]; }
@@ -17,6 +17,7 @@ secret_keys() {
     [ -z "$gitlab_user" ] || printf 'gitlab_token\ngitlab_webhook_secret\n'
     [ -z "$gitea_user" ] || printf 'gitea_token\ngitea_webhook_secret\n'
     [ -z "$bitbucket_user" ] || printf 'bitbucket_token\nbitbucket_webhook_secret\n'
+    [ -z "$bitbucket_data_center_user" ] || printf 'bitbucket_data_center_token\nbitbucket_data_center_webhook_secret\n'
 }
 
 check_hosts() {
@@ -29,13 +30,17 @@ check_hosts() {
     matches "$gitlab_hostname" '^[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]+)?$' || fault "$gitlab_hostname is no host name" "--gitlab-hostname without https://, such as git.example.com/gitlab"
     matches "$gitea_base_url" '^https://[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?$' || fault "$gitea_base_url is no address of an instance" "--gitea-base-url with https://, such as https://git.example.com/gitea"
     [ -z "$bitbucket_user" ] || matches "$bitbucket_user" '^(x-token-auth|[^][:space:]":\\@]+@[^][:space:]":\\@]+)$' || fault "$bitbucket_user is no e-mail address" "--bitbucket-user with the address of the account, or x-token-auth for an access token"
+    if [ -n "$bitbucket_data_center_user" ]; then
+        matches "$bitbucket_data_center_user" '^[^][:space:]":\\]+$' || fault "$bitbucket_data_center_user is no user name" "--bitbucket-data-center-user with the account's user name, or x-token-auth for the token of a project or repository"
+        matches "$bitbucket_data_center_base_url" '^https://[A-Za-z0-9.-]+(:[0-9]+)?(/[^ ]*)?$' || fault "${bitbucket_data_center_base_url:-nothing} is no address of Bitbucket Data Center" "--bitbucket-data-center-base-url with https://, such as https://git.example.com/bitbucket"
+    fi
     if [ -n "$webhook" ] && [ -z "$gh_user" ]; then
-        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, Azure DevOps has service hooks, and those of GitLab, Gitea and Bitbucket are added by hand" "leave it out; what to set is shown at the end"
+        fault "--register-webhook adds webhooks for an account of GitHub only: an App has its own webhook, Azure DevOps has service hooks, and those of GitLab, Gitea and both Bitbuckets are added by hand" "leave it out; what to set is shown at the end"
     fi
 }
 
 # sources: the addresses that deliveries come from. Those of another host than github.com, gitlab.com, bitbucket.org and dev.azure.com, and of
-# every Gitea, are known to its operator only: Cloud Armor and server would refuse them.
+# every Gitea and Bitbucket Data Center, are known to its operator only: Cloud Armor and server would refuse them.
 check_sources() {
     local source part unknown=() all=()
     for source in ${webhook_sources[@]+"${webhook_sources[@]}"}; do
@@ -49,6 +54,7 @@ check_sources() {
         if [ -n "$gitlab_user" ]; then sources+=(gitlab); [ "$gitlab_hostname" = gitlab.com ] || unknown+=("$gitlab_hostname"); fi
         [ -z "$bitbucket_user" ] || sources+=(bitbucket)
         [ -z "$gitea_user" ] || unknown+=("$gitea_base_url")
+        [ -z "$bitbucket_data_center_user" ] || unknown+=("$bitbucket_data_center_base_url")
         for source in ${unknown[@]+"${unknown[@]}"}; do
             fault "--webhook-source is missing: the published addresses are not those of $source" "--webhook-source with the addresses that $source sends deliveries from, such as 198.51.100.7/32"
         done
@@ -225,6 +231,23 @@ check_bitbucket_token() {
     note "the token is that of $bitbucket_user, whose account ID is $account"
 }
 
+# The host names the account of a token in a header of every answer. The account of a token of a project or repository is one of its own.
+check_bitbucket_data_center_token() {
+    local url=${bitbucket_data_center_base_url%/} headers login
+    headers=$(curl --silent --show-error --fail --config <(printf 'header = "Authorization: Bearer %s"\n' "$value") --dump-header - --output /dev/null \
+        "$url/rest/api/latest/application-properties" 2>/dev/null) || headers='' # a refusal has headers, too
+    [ -n "$headers" ] || fail "$url does not take the token" "make a new one for $bitbucket_data_center_user (docs/bitbucket-data-center.md names its permissions) and give it again"
+    login=$(tr -d '\r' <<<"$headers" | sed -n 's/^[Xx]-[Aa][Uu][Ss][Ee][Rr][Nn][Aa][Mm][Ee]: *//p' | head -n 1)
+    login=${login//+/ }
+    printf -v login '%b' "${login//%/\\x}" # encoded as in a form
+    if [ "$bitbucket_data_center_user" = x-token-auth ] || [ -z "$login" ]; then
+        note "$url takes the token"
+        return
+    fi
+    [ "$login" = "$bitbucket_data_center_user" ] || fail "the token is $login's, not $bitbucket_data_center_user's" "give $bitbucket_data_center_user's token, or --bitbucket-data-center-user $login"
+    note "the token is $bitbucket_data_center_user's"
+}
+
 keep_hosts_secrets() {
     previous_versions=''
     [ -z "$gh_user" ] || keep_given gh_token "$gh_token_file" --gh-token-file token "Token of $gh_user" check_gh_token
@@ -242,22 +265,27 @@ keep_hosts_secrets() {
         keep_given gitea_token "$gitea_token_file" --gitea-token-file token "Token of $gitea_user" check_gitea_token
         keep_made gitea_webhook_secret '' gitea_previous_webhook_secret "each webhook of Gitea"
     fi
-    [ -n "$bitbucket_user" ] || return 0
-    keep_given bitbucket_token "$bitbucket_token_file" --bitbucket-token-file token "Token of $bitbucket_user" check_bitbucket_token
-    keep_made bitbucket_webhook_secret '' bitbucket_previous_webhook_secret "each webhook of Bitbucket"
+    if [ -n "$bitbucket_user" ]; then
+        keep_given bitbucket_token "$bitbucket_token_file" --bitbucket-token-file token "Token of $bitbucket_user" check_bitbucket_token
+        keep_made bitbucket_webhook_secret '' bitbucket_previous_webhook_secret "each webhook of Bitbucket"
+    fi
+    [ -n "$bitbucket_data_center_user" ] || return 0
+    keep_given bitbucket_data_center_token "$bitbucket_data_center_token_file" --bitbucket-data-center-token-file token "Token of $bitbucket_data_center_user" check_bitbucket_data_center_token
+    keep_made bitbucket_data_center_webhook_secret '' bitbucket_data_center_previous_webhook_secret "each webhook of Bitbucket Data Center"
 }
 
 # The hosts as the module's variables.
 write_hosts() {
-    local github=null app=null azure=null gitlab=null gitea=null bitbucket=null
+    local github=null app=null azure=null gitlab=null gitea=null bitbucket=null data_center=null
     [ -z "$gh_user" ] || github="{\"user\": $(json "$gh_user"), \"hostname\": $(json "$gh_hostname")}"
     [ -z "$gh_app_id" ] || app="{\"id\": $gh_app_id, ${gh_app_slug:+\"slug\": $(json "$gh_app_slug"), }${gh_app_installation_id:+\"installation_id\": $gh_app_installation_id, }\"hostname\": $(json "$gh_hostname")}"
     [ -z "$azuredevops_user" ] || azure="{\"user\": $(json "$azuredevops_user"), \"webhook_user\": $(json "$azuredevops_webhook_user"), \"hostname\": $(json "$azuredevops_hostname")}"
     [ -z "$gitlab_user" ] || gitlab="{\"user\": $(json "$gitlab_user"), \"hostname\": $(json "$gitlab_hostname")}"
     [ -z "$gitea_user" ] || gitea="{\"user\": $(json "$gitea_user"), \"base_url\": $(json "$gitea_base_url")}"
     [ -z "$bitbucket_user" ] || bitbucket="{\"user\": $(json "$bitbucket_user")}"
+    [ -z "$bitbucket_data_center_user" ] || data_center="{\"user\": $(json "$bitbucket_data_center_user"), \"base_url\": $(json "$bitbucket_data_center_base_url")}"
     printf '  "github": %s,\n  "github_app": %s,\n  "azuredevops": %s,\n' "$github" "$app" "$azure"
-    printf '  "gitlab": %s,\n  "gitea": %s,\n  "bitbucket": %s,\n' "$gitlab" "$gitea" "$bitbucket"
+    printf '  "gitlab": %s,\n  "gitea": %s,\n  "bitbucket": %s,\n  "bitbucket_data_center": %s,\n' "$gitlab" "$gitea" "$bitbucket" "$data_center"
 }
 
 # The versions that the service names, as a JSON object.
@@ -280,6 +308,7 @@ doctor_hosts() {
     [ -z "$gitlab_user" ] || printf -- '--gitlab-user=%s\n--gitlab-hostname=%s\n' "$gitlab_user" "$gitlab_hostname"
     [ -z "$gitea_user" ] || printf -- '--gitea-user=%s\n--gitea-base-url=%s\n' "$gitea_user" "$gitea_base_url"
     [ -z "$bitbucket_user" ] || printf -- '--bitbucket-user=%s\n' "$bitbucket_user"
+    [ -z "$bitbucket_data_center_user" ] || printf -- '--bitbucket-data-center-user=%s\n--bitbucket-data-center-base-url=%s\n' "$bitbucket_data_center_user" "$bitbucket_data_center_base_url"
 }
 
 # variable_of KEY: the server's.
@@ -314,8 +343,13 @@ show_webhook() {
         note "secret        gcloud secrets versions access latest --secret=$(secret_of gitea_webhook_secret) --project=$project"
         left "add the webhooks of Gitea as shown under Webhook above (docs/gitea.md names the events)"
     fi
-    [ -n "$bitbucket_user" ] || return 0
-    note "webhook of each repository of Bitbucket (docs/bitbucket-cloud.md), URL $1"
-    note "secret        gcloud secrets versions access latest --secret=$(secret_of bitbucket_webhook_secret) --project=$project"
-    left "add the webhooks of Bitbucket as shown under Webhook above (docs/bitbucket-cloud.md names the triggers)"
+    if [ -n "$bitbucket_user" ]; then
+        note "webhook of each repository of Bitbucket (docs/bitbucket-cloud.md), URL $1"
+        note "secret        gcloud secrets versions access latest --secret=$(secret_of bitbucket_webhook_secret) --project=$project"
+        left "add the webhooks of Bitbucket as shown under Webhook above (docs/bitbucket-cloud.md names the triggers)"
+    fi
+    [ -n "$bitbucket_data_center_user" ] || return 0
+    note "webhook of each repository or project of Bitbucket Data Center (docs/bitbucket-data-center.md), URL $1"
+    note "secret        gcloud secrets versions access latest --secret=$(secret_of bitbucket_data_center_webhook_secret) --project=$project"
+    left "add the webhooks of Bitbucket Data Center as shown under Webhook above (docs/bitbucket-data-center.md names the events)"
 }

@@ -24,7 +24,7 @@ check_flags() {
     step "What is asked for"
     ask project --project "Google Cloud project id"
     ask region --region "region, such as europe-west1"
-    [ -n "$gh_app_id$azuredevops_user$gitlab_user$gitea_user$bitbucket_user" ] || ask gh_user --gh-user "login of the bot's GitHub account; or --gh-app-id, --gitlab-user, --gitea-user, --bitbucket-user, --azuredevops-user"
+    [ -n "$gh_app_id$azuredevops_user$gitlab_user$gitea_user$bitbucket_user$bitbucket_data_center_user" ] || ask gh_user --gh-user "login of the bot's GitHub account; or --gh-app-id, --gitlab-user, --gitea-user, --bitbucket-user, --bitbucket-data-center-user, --azuredevops-user"
     ask repo_allowlist --repo-allowlist "repositories, such as github.com/acme/*"
     case $entry in
         load_balancer | existing_load_balancer) ask domain --domain "host name, such as tidelock.example.com" ;;
@@ -48,6 +48,7 @@ check_flags() {
     file_to_read --gitlab-token-file "$gitlab_token_file"
     file_to_read --gitea-token-file "$gitea_token_file"
     file_to_read --bitbucket-token-file "$bitbucket_token_file"
+    file_to_read --bitbucket-data-center-token-file "$bitbucket_data_center_token_file"
     file_to_read --webhook-token-file "$webhook_token_file"
     file_to_read --iap-client-secret-file "$iap_client_secret_file"
     file_to_read --repo-config "$repo_config"

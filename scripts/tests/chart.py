@@ -331,17 +331,22 @@ def azure_devops():
 
 
 def gitlab_gitea_and_bitbucket():
-    """Values of Atlantis' chart for GitLab, Gitea and Bitbucket, each alone."""
-    for host in ("gitlab", "gitea", "bitbucket"):
-        values = {"user": "bot", "token": "t0ken", "secret": "long enough to keep"}
-        docs = rendered(host, merged(LEAST, {"orgAllowlist": f"{host}.com/acme/*"}) | {"github": {}, host: values})
+    """Values of Atlantis' chart for GitLab, Gitea and Bitbucket, and ours for Bitbucket Data Center, each alone."""
+    for host, key in (("gitlab", "gitlab"), ("gitea", "gitea"), ("bitbucket", "bitbucket"), ("bitbucket_data_center", "bitbucketDataCenter")):
+        values = {"user": "bot", "token": "t0ken", "secret": "long enough to keep"} | ({"baseUrl": "https://git.acme.test"} if key == "bitbucketDataCenter" else {})
+        docs = rendered(host, merged(LEAST, {"orgAllowlist": f"{host}.com/acme/*"}) | {"github": {}, key: values})
         env, prefix = env_of(pod_of(docs)[2]), f"TIDELOCK_{host.upper()}_"
         secret = {k: base64.b64decode(v) for k, v in of(docs, "Secret", "tidelock-webhook")["data"].items()}
         check(f"{host}: the Secret has both", secret == {f"{host}_token": b"t0ken", f"{host}_secret": b"long enough to keep"}, secret)
         check(f"{host}: the server reads them", (env[f"{prefix}TOKEN"], env[f"{prefix}WEBHOOK_SECRET"], env[f"{prefix}USER"])
               == (("tidelock-webhook", f"{host}_token"), ("tidelock-webhook", f"{host}_secret"), "bot"), env)
         others = [name for name in env if name.startswith(("TIDELOCK_GH_", "TIDELOCK_GITLAB_", "TIDELOCK_GITEA_", "TIDELOCK_BITBUCKET_", "TIDELOCK_AZURE")) and not name.startswith(prefix)]
-        check(f"{host}: nothing of another host, nor an address", not others and not {f"{prefix}HOSTNAME", f"{prefix}BASE_URL"} & env.keys(), others)
+        check(f"{host}: nothing of another host, nor an address", not others and not {f"{prefix}HOSTNAME", *([] if "baseUrl" in values else [f"{prefix}BASE_URL"])} & env.keys(), others)
+        check(f"{host}: the address that is given", env.get(f"{prefix}BASE_URL") == values.get("baseUrl"), env)
+    both = {"bitbucket": {"user": "bot@acme.test"}, "bitbucketDataCenter": {"user": "bot", "baseUrl": "https://git.acme.test"}, "vcsSecretName": "mine"}
+    env = env_of(pod_of(rendered("both-bitbuckets", merged(LEAST, {"orgAllowlist": "bitbucket.org/acme/*"}) | {"github": {}} | both))[2])
+    check("both Bitbuckets: each has its own", (env["TIDELOCK_BITBUCKET_TOKEN"], env["TIDELOCK_BITBUCKET_DATA_CENTER_TOKEN"], env["TIDELOCK_BITBUCKET_USER"], env["TIDELOCK_BITBUCKET_DATA_CENTER_USER"])
+          == (("mine", "bitbucket_token"), ("mine", "bitbucket_data_center_token"), "bot@acme.test", "bot"), env)
 
 
 def github_app():
@@ -432,6 +437,9 @@ def refused_values():
         ({"basicAuth": {"username": "u"}}, "basicAuth.password is missing"),
         ({"bitbucket": {"user": "u", "token": "t"}}, "bitbucket.token and bitbucket.secret are missing"),
         ({"bitbucket": {"token": "t", "secret": "long enough to keep"}}, "user"),
+        ({"bitbucketDataCenter": {"user": "u", "baseUrl": "https://b.test", "token": "t"}}, "bitbucketDataCenter.token and bitbucketDataCenter.secret are missing"),
+        ({"bitbucketDataCenter": {"user": "u", "token": "t", "secret": "long enough to keep"}}, "baseUrl"),
+        ({"bitbucketDataCenter": {"user": "u", "baseUrl": "https://b.test", "token": "t", "secret": "short"}}, "secret"),
         ({"bitbucket": {"user": "u", "token": "t", "secret": "short"}}, "secret"),
         ({"gitea": {"user": "u", "token": "t"}}, "gitea.token and gitea.secret are missing"),
         ({"gitea": {"token": "t", "secret": "long enough to keep"}}, "user"),

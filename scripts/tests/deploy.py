@@ -88,7 +88,7 @@ class Place:
         return self
 
     def no_secret_anywhere(self):
-        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", "hush-gitlab-token", "hush-gitea-token", "hush-bitbucket-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
+        secrets = {TOKEN, "ya29.hush-access-token", "hush-operator-token", "hush-client-secret", "hush-azure-token", "hush-azure-token-2", "hush-gitlab-token", "hush-gitea-token", "hush-bitbucket-token", "hush-data-center-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
         kept = [p.read_text(errors="replace") for p in (self.dir / "kept").rglob("*") if p.is_file()]
         for secret in secrets:
             assert secret not in self.said, f"a secret was printed:\n{self.said}"
@@ -375,6 +375,30 @@ def bitbucket_is_deployed_alone():
     Place().run(*alone, *bitbucket[2:], "--bitbucket-user", "acme-bot", token=False, code=1).says("is no e-mail address")
     Place().run(*alone, *bitbucket, "--repo-allowlist", "bitbucket.org/*", token=False, code=1).says("lets anybody run code")
     Place().run(*alone, *bitbucket[2:], "--bitbucket-user", "x-token-auth", token=False).says("the access token of Bitbucket is not looked at", "Done:")
+
+
+def bitbucket_data_center_is_deployed_alone():
+    p = Place()
+    (p.dir / "pat").write_text("hush-data-center-token\n")
+    token = ["--bitbucket-data-center-token-file", str(p.dir / "pat")]
+    server = ["--bitbucket-data-center-user", "acme-bot", "--bitbucket-data-center-base-url", "https://git.acme.example/bitbucket"]
+    alone = ["git.acme.example/INFRA/*" if f == "github.com/acme/*" else f for f in NO_ACCOUNT]
+    source = ["--webhook-source", "198.51.100.7/32"]
+    p.run(*alone, *server, *token, *source, token=False).says("the token is acme-bot's", "webhook of each repository or project of Bitbucket Data Center", "Done:")
+    secrets, settings = p.cloud()["secrets"], p.settings()
+    assert secrets["tidelock-bitbucket-data-center-token"] == ["hush-data-center-token"] and len(secrets) == 2
+    assert re.fullmatch("[0-9a-f]{64}", secrets["tidelock-bitbucket-data-center-webhook-secret"][0])
+    assert settings["bitbucket_data_center"] == {"user": "acme-bot", "base_url": "https://git.acme.example/bitbucket"} and settings["bitbucket"] is None
+    assert settings["webhook_sources"] == ["198.51.100.7/32"]
+    assert settings["secret_versions"] == {"bitbucket_data_center_token": "1", "bitbucket_data_center_webhook_secret": "1"}
+    p.run("--yes", token=False)
+    assert p.changes() == [], p.changes()
+    Place().run(*alone, *server, *token, *source, "--bitbucket-data-center-user", "bob", token=False, code=1).says("the token is acme-bot's, not bob's")
+    Place().run(*alone, *server, *token, token=False, code=1).says("--webhook-source is missing", "not those of https://git.acme.example/bitbucket")
+    Place().run(*alone, *server[:2], *token, *source, token=False, code=1).says("is no address of Bitbucket Data Center")
+    Place().run(*alone, *server, *token, *source, "--bitbucket-data-center-user", "x-token-auth", token=False).says("https://git.acme.example/bitbucket takes the token", "Done:")
+    (p.dir / "pat").write_text("hush-other-token\n")
+    Place().run(*alone, *server, *token, *source, token=False, code=1).says("https://git.acme.example/bitbucket does not take the token")
 
 
 def without_an_organization_an_oauth_client_is_needed():

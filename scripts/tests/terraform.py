@@ -57,7 +57,8 @@ class Place:
                                                "tidelock-azuredevops-token 1\ntidelock-azuredevops-webhook-password 1\n"
                                                "tidelock-gitlab-token 1\ntidelock-gitlab-webhook-secret 1\n"
                                                "tidelock-gitea-token 1\ntidelock-gitea-webhook-secret 1\n"
-                                               "tidelock-bitbucket-token 1\ntidelock-bitbucket-webhook-secret 1\n")
+                                               "tidelock-bitbucket-token 1\ntidelock-bitbucket-webhook-secret 1\n"
+                                               "tidelock-bitbucket-data-center-token 1\ntidelock-bitbucket-data-center-webhook-secret 1\n")
         with INIT:  # the roots are shared: one init each
             if self.root not in INITIALIZED:
                 self.terraform("init", "-backend=false", f"-plugin-dir={MIRROR}")
@@ -305,10 +306,12 @@ HOSTS = {
     "gitlab": {"github": None, "gitlab": {"user": "acme-bot"}, "repo_allowlist": ["gitlab.com/acme/*"]},
     "gitea": {"github": None, "gitea": {"user": "acme-bot"}, "repo_allowlist": ["gitea.com/acme/*"], "webhook_sources": ["198.51.100.0/24"]},
     "bitbucket": {"github": None, "bitbucket": {"user": "bot@acme.example"}, "repo_allowlist": ["bitbucket.org/acme/*"]},
+    "bitbucket_data_center": {"github": None, "bitbucket_data_center": {"user": "acme-bot", "base_url": "https://bb.acme.example/bitbucket"},
+                              "repo_allowlist": ["bb.acme.example/INFRA/*"], "webhook_sources": ["192.0.2.0/24"]},
     "github_app and azuredevops": {"github": None, "github_app": APP, "azuredevops": AZURE, "repo_allowlist": ["github.com/acme/*", "dev.azure.com/acme/*"]},
 }
 ADDRESSES = {"github": "140.82.112.9", "azuredevops": "40.74.28.9", "gitlab": "34.74.90.70", "bitbucket": "18.205.93.9",  # one of the published ranges of each
-             "gitea": "198.51.100.9"}  # which publishes none: one of webhook_sources
+             "gitea": "198.51.100.9", "bitbucket_data_center": "192.0.2.9"}  # which publish none: one of webhook_sources
 
 
 def binary():
@@ -406,6 +409,11 @@ class Server:
             secret = secrets["tidelock-bitbucket-webhook-secret"].encode() + b"x" * wrong
             headers |= {"X-Event-Key": "repo:push", "X-Hook-UUID": "{5f0c2a1e-0a1b-4c2d-8e3f-0123456789ab}",
                         "X-Hub-Signature": "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()}
+        elif host == "bitbucket_data_center":
+            body = b'{"eventKey": "repo:refs_changed", "changes": []}'
+            secret = secrets["tidelock-bitbucket-data-center-webhook-secret"].encode() + b"x" * wrong
+            headers |= {"X-Event-Key": "repo:refs_changed", "X-Request-Id": "5f0c2a1e-0a1b-4c2d-8e3f-0123456789ab",
+                        "X-Hub-Signature": "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()}
         else:
             body = json.dumps({"id": "03c164c2", "eventType": "git.pullrequest.created", "publisherId": "tfs", "resource": {}}).encode()
             login = f"tidelock:{secrets['tidelock-azuredevops-webhook-password']}{'x' * wrong}"
@@ -425,10 +433,12 @@ def with_each_host_the_real_server_leads_with_the_modules_environment():
                "tidelock-azuredevops-token": "hush-azure", "tidelock-azuredevops-webhook-password": "hush-0123456789abcdef-2",
                "tidelock-gitlab-token": "hush-gitlab", "tidelock-gitlab-webhook-secret": "hush-0123456789abcdef-3",
                "tidelock-gitea-token": "hush-gitea", "tidelock-gitea-webhook-secret": "hush-0123456789abcdef-4",
-               "tidelock-bitbucket-token": "hush-bitbucket", "tidelock-bitbucket-webhook-secret": "hush-0123456789abcdef-5"}
+               "tidelock-bitbucket-token": "hush-bitbucket", "tidelock-bitbucket-webhook-secret": "hush-0123456789abcdef-5",
+               "tidelock-bitbucket-data-center-token": "hush-data-center", "tidelock-bitbucket-data-center-webhook-secret": "hush-0123456789abcdef-6"}
     wanted = {"github": ["gh-token", "gh-webhook-secret"], "github_app": ["gh-app-key", "gh-webhook-secret"], "azuredevops": ["azuredevops-token", "azuredevops-webhook-password"],
               "gitlab": ["gitlab-token", "gitlab-webhook-secret"], "gitea": ["gitea-token", "gitea-webhook-secret"],
-              "bitbucket": ["bitbucket-token", "bitbucket-webhook-secret"]}
+              "bitbucket": ["bitbucket-token", "bitbucket-webhook-secret"],
+              "bitbucket_data_center": ["bitbucket-data-center-token", "bitbucket-data-center-webhook-secret"]}
     for name, host in HOSTS.items():
         names = name.split(" and ")
         kinds = sorted({n.removesuffix("_app") for n in names})
@@ -463,7 +473,7 @@ def with_each_host_the_real_server_leads_with_the_modules_environment():
 
 def a_server_needs_a_host_and_its_addresses():
     p = Place()
-    for settings, words in (({"github": None}, "at least one of github, github_app, gitlab, gitea, bitbucket and azuredevops"),
+    for settings, words in (({"github": None}, "at least one of github, github_app, gitlab, gitea, bitbucket, bitbucket_data_center and azuredevops"),
                             ({"github_app": APP}, "github and github_app are the same host"),
                             ({"github": {"user": "acme-bot", "hostname": "github.acme.example"}}, "webhook_sources is needed"),
                             ({"azuredevops": {**AZURE, "hostname": "tfs.acme.example/tfs"}}, "webhook_sources is needed"),
@@ -475,7 +485,10 @@ def a_server_needs_a_host_and_its_addresses():
                             ({"gitea": {"user": "u", "base_url": "git.acme.example"}, "webhook_sources": ["198.51.100.0/24"]}, "gitea.base_url is"),
                             ({"bitbucket": {"user": ""}}, "bitbucket.user is"),
                             ({"bitbucket": {"user": "u", "base_url": "https://bb.acme.example/2.0"}}, "webhook_sources is needed"),
-                            ({"bitbucket": {"user": "u", "base_url": "https://bb.acme.example"}, "webhook_sources": ["198.51.100.0/24"]}, "bitbucket.base_url is")):
+                            ({"bitbucket": {"user": "u", "base_url": "https://bb.acme.example"}, "webhook_sources": ["198.51.100.0/24"]}, "bitbucket.base_url is"),
+                            ({"bitbucket_data_center": {"user": "u", "base_url": "https://bb.acme.example"}}, "webhook_sources is needed"),
+                            ({"bitbucket_data_center": {"user": "", "base_url": "https://bb.acme.example"}, "webhook_sources": ["198.51.100.0/24"]}, "bitbucket_data_center.user is"),
+                            ({"bitbucket_data_center": {"user": "u", "base_url": "bb.acme.example"}, "webhook_sources": ["198.51.100.0/24"]}, "bitbucket_data_center.base_url is")):
         p.terraform("plan", *p.with_settings({**BASE, **settings}), codes=(1,)).says(words)
     both = {**BASE, "azuredevops": AZURE, "secret_versions": {"gh_webhook_secret": "2", "gh_previous_webhook_secret": "1", "azuredevops_webhook_password": "4", "azuredevops_previous_webhook_password": "3"}}
     env = p.apply(both).settled(both).env()

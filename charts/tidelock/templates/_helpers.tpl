@@ -126,7 +126,7 @@ ghcr.io/example/tidelock
 {{- define "tidelock.hosts" -}}
 {{- $github := default (dict) .Values.github -}}
 {{- $app := default (dict) .Values.githubApp -}}
-{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) "gitlab" (not (empty .Values.gitlab)) "gitea" (not (empty .Values.gitea)) "bitbucket" (not (empty .Values.bitbucket)) | toJson -}}
+{{- dict "user" (not (empty $github.user)) "app" (and (empty $github.user) (not (empty $app))) "azure" (not (empty .Values.azuredevops)) "gitlab" (not (empty .Values.gitlab)) "gitea" (not (empty .Values.gitea)) "bitbucket" (not (empty .Values.bitbucket)) "bitbucketDataCenter" (not (empty .Values.bitbucketDataCenter)) | toJson -}}
 {{- end -}}
 
 {{/* The routes of the Gateway API that are on, as JSON. */}}
@@ -221,9 +221,16 @@ https://{{ tpl (first $main.hostnames) . }}
 {{- end -}}
 {{- end -}}
 {{- with .Values.bitbucket -}}
-{{- $_ := required "bitbucket.user is missing: the e-mail address of the account that the API token belongs to, or x-token-auth for an access token" .user -}}
+{{- $_ := required "bitbucket.user is missing: the e-mail address (on Bitbucket Data Center, the user name) of the account that the token belongs to, or x-token-auth for an access token" .user -}}
 {{- if not (or $.Values.vcsSecretName (and .token .secret)) -}}
 {{- fail "bitbucket.token and bitbucket.secret are missing: give both, or vcsSecretName, an existing Secret with the keys bitbucket_token and bitbucket_secret" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.bitbucketDataCenter -}}
+{{- $_ := required "bitbucketDataCenter.baseUrl is missing: the address of Bitbucket Data Center, such as https://git.example.com" .baseUrl -}}
+{{- $_ := required "bitbucketDataCenter.user is missing: the user name of the account that the token belongs to, or x-token-auth for the token of a project or repository" .user -}}
+{{- if not (or $.Values.vcsSecretName (and .token .secret)) -}}
+{{- fail "bitbucketDataCenter.token and bitbucketDataCenter.secret are missing: give both, or vcsSecretName, an existing Secret with the keys bitbucket_data_center_token and bitbucket_data_center_secret" -}}
 {{- end -}}
 {{- end -}}
 {{- if and (not .Values.bucket) (not .Values.volumeClaim.enabled) -}}

@@ -138,6 +138,14 @@ chart is said there. */}}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_BITBUCKET_TOKEN" (include "tidelock.vcsSecretName" $) "bitbucket_token") }}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_BITBUCKET_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "bitbucket_secret") }}
 {{- end }}
+{{- with $v.bitbucketDataCenter }}
+- name: TIDELOCK_BITBUCKET_DATA_CENTER_USER
+  value: {{ .user | quote }}
+- name: TIDELOCK_BITBUCKET_DATA_CENTER_BASE_URL
+  value: {{ .baseUrl | quote }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_BITBUCKET_DATA_CENTER_TOKEN" (include "tidelock.vcsSecretName" $) "bitbucket_data_center_token") }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_BITBUCKET_DATA_CENTER_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "bitbucket_data_center_secret") }}
+{{- end }}
 {{- with include "tidelock.basicAuthSecretName" . }}
 - name: TIDELOCK_WEB_BASIC_AUTH
   value: "true"
