@@ -89,7 +89,7 @@ impl BitbucketDataCenterAddress {
     ///
     /// # Errors
     ///
-    /// As for [`BitbucketDataCenterAddress::path`].
+    /// [`HostError::Rejected`] if the names cannot be a repository's.
     pub fn repo_path(&self, repo: &RepoId) -> Result<String, HostError> {
         Ok(format!("{API}{}", BitbucketDataCenterAddress::path(repo)?))
     }
