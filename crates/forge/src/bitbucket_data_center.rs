@@ -67,11 +67,11 @@ pub(super) struct BitbucketDataCenterState {
     project_names: BTreeMap<String, String>,
     /// Version that the server tells, if tests have chosen one.
     version: Option<String>,
-    /// What is known of pull requests, by their id.
+    /// Facts of pull requests, by id.
     pulls: BTreeMap<u64, pulls::PullFacts>,
-    /// What is known of comments, by their id.
+    /// Facts of comments, by id.
     comments: BTreeMap<u64, comments::CommentFacts>,
-    /// What is known of build statuses, by their id.
+    /// Facts of build statuses, by id.
     builds: BTreeMap<u64, builds::BuildFacts>,
     /// Merge checks and settings, by the id of the repository.
     rules: BTreeMap<u64, checks::RepositoryRules>,

@@ -10,7 +10,7 @@ pub struct CommitAddress {
     base: String,
     folder: Option<&'static str>,
     page: &'static str,
-    /// True if the owner is a project, or a person whose name has `~` before it, each kind in a folder of its own.
+    /// True if projects and people have folders of their own. The name of a person begins with `~`.
     is_by_kind: bool,
 }
 

@@ -8,7 +8,7 @@ use http::HeaderMap;
 /// User of git for tokens of projects and repositories (confluence.atlassian.com/bitbucketserver/http-access-tokens).
 const TOKEN_USER: &str = "x-token-auth";
 
-/// What a person may do in a repository; each level has those before it.
+/// Permission of a person in a repository. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     None,

@@ -21,7 +21,7 @@ const WORDS: [(&str, &str); 5] = [
     ("UNKNOWN", "error"),
 ];
 
-/// What the host knows of a build status besides the shared state, which has its name as the context.
+/// Fields of a build status that the shared state lacks. The shared state has the name of the build as its context.
 #[derive(Clone)]
 pub(super) struct BuildFacts {
     key: String,

@@ -7,7 +7,7 @@ use super::api::{RepoCall, created, no_content, no_route, ok};
 use super::{MAX_COMMENT, Refusal, Result, hooks, shapes};
 use serde_json::{Value, json};
 
-/// What the host knows of a comment besides the shared state.
+/// Fields of a comment that the shared state lacks.
 #[derive(Clone, Default)]
 pub(super) struct CommentFacts {
     pub(super) version: i64,

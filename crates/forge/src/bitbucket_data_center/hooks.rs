@@ -174,7 +174,7 @@ pub(in super::super) fn emit_pull(
     if let Some(before) = before {
         let pull = state.pull(full_name, number)?;
         let (branch, after, source) = (pull.head_ref.clone(), pull.head_sha.clone(), pull.head_repo.clone());
-        // A fork has webhooks of its own.
+        // The webhooks of the source repository are not those of its forks.
         if source.eq_ignore_ascii_case(full_name) {
             emit_push(state, url, &source, (&branch, before, &after), sender)?;
         }
