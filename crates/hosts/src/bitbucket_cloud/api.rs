@@ -11,6 +11,7 @@ mod merge;
 mod mergeability;
 mod moved;
 mod people;
+mod recent;
 mod restrictions;
 mod reviews;
 mod setup;
@@ -32,6 +33,7 @@ use async_trait::async_trait;
 use commits::FullCommits;
 use heads::PullHeads;
 use jiff::Timestamp;
+use recent::RecentPulls;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::Value;
 use std::sync::atomic::AtomicBool;
@@ -80,6 +82,7 @@ pub struct BitbucketCloud {
     commits: FullCommits,
     branches: SourceBranches,
     heads: PullHeads,
+    recent: RecentPulls,
 }
 
 impl BitbucketCloud {
@@ -106,6 +109,7 @@ impl BitbucketCloud {
             commits: FullCommits::default(),
             branches: SourceBranches::default(),
             heads: PullHeads::default(),
+            recent: RecentPulls::default(),
         }
     }
 
@@ -186,7 +190,7 @@ impl Host for BitbucketCloud {
     }
 
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
-        let told = self.pull(pull).await?;
+        let told = self.present_pull(pull).await?;
         self.whole_pull(pull, &told).await
     }
 

@@ -68,7 +68,10 @@ impl BitbucketCloud {
             None => head.clone(),
         };
         let merge = match answers::start(&told["merge_commit"]) {
-            Some(start) => self.merge_commit(&id.repo, start).await.map(|commit| commit.id),
+            Some(start) => match self.commits.get(&id.repo, start) {
+                Some(known) => Some(known),
+                None => self.merge_commit(&id.repo, start).await.map(|commit| commit.id),
+            },
             None => None,
         };
         answers::pull_request(&self.address, id, told, PullCommits { head, base, merge })

@@ -12,7 +12,7 @@ use tidelock_core::domain::PullRequest;
 const FILE_PAGES: u32 = 20;
 
 pub(super) async fn mergeability(host: &BitbucketCloud, pull: &PullRequest) -> Result<Mergeability, HostError> {
-    let told = host.pull(&pull.id).await?;
+    let told = host.recent_pull(&pull.id).await?;
     let obstacles = obstacles(host, pull, &told).await?;
     Ok(match obstacles.is_empty() {
         true => Mergeability { mergeable: true, detail: "Bitbucket Cloud would merge it".to_owned() },

@@ -18,7 +18,7 @@ struct CloudVerdict {
 
 /// Returns the verdict of each person but the author.
 pub(super) async fn latest(host: &BitbucketCloud, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
-    let told = host.pull(&pull.id).await?;
+    let told = host.recent_pull(&pull.id).await?;
     let mut verdicts = verdicts(&told, &pull.author)?;
     let uuids: Vec<String> = verdicts.iter().filter_map(|one| one.uuid.clone()).collect();
     if verdicts.is_empty() {

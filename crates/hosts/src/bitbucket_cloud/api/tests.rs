@@ -257,6 +257,24 @@ async fn states_are_told_apart() {
 }
 
 #[tokio::test]
+async fn questions_that_come_together_cost_one_request() {
+    let stage = stage(|_, request| match request {
+        _ if request.contains("/diffstat") || request.contains("/branch-restrictions") => ok(page(&[])),
+        _ if request.contains("/refs/branches/topic") => ok(branch("topic", HEAD)),
+        _ if request.contains("/commit/") => ok(json!({"hash": BASE})),
+        _ => ok(pull()),
+    })
+    .await;
+    let host = &stage.host;
+    let count = || stage.requests().iter().filter(|request| **request == format!("GET {PULL}")).count();
+    let known = host.pull_request(&id()).await.unwrap();
+    let (reviews, stands) = tokio::join!(host.reviews(&known), host.mergeability(&known));
+    assert_eq!((reviews.unwrap().len(), stands.unwrap().mergeable, count()), (0, true, 1));
+    host.pull_request(&id()).await.unwrap();
+    assert_eq!(count(), 2, "a command reads it again");
+}
+
+#[tokio::test]
 async fn another_repository_is_refused() {
     let other =
         answering(vec![("/pullrequests/7", with(pull(), "/destination/repository", repository("acme/other")))]).await;
