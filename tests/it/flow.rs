@@ -2,6 +2,7 @@
 //! Each host plays it through [`FlowHost`], beside GitHub where it is another one.
 
 mod crash;
+mod requests;
 mod stories;
 mod strict;
 

@@ -22,7 +22,7 @@ const NOWHERE: &str = "http://127.0.0.1:1/";
 /// Handle to the host; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AzureDevOpsFake {
-    pub(super) forge: Forge,
+    pub(crate) forge: Forge,
     /// Address of deliveries; empty if they are lost.
     deliver_to: Arc<Mutex<String>>,
     /// True if deliveries may fail because the server is killed meanwhile.
