@@ -57,7 +57,7 @@ perf measures="all":
     cargo build --profile dist
     "$(../shared/conformance/setup.sh)/bin/python" ../shared/perf/run.py {{measures}} --kind tidelock --bin target/dist/tidelock --work "${TMPDIR:-/tmp}/tidelock-perf"
 
-# What the vault costs, against its bounds and its rivals. what: sync, ack, restore, writes, exit, wake
+# What the vault costs, against its bounds and its rivals. what: sync, ack, doors, restore, writes, exit, wake
 bench-vault what="all":
     RCLONE="$(scripts/fetch-rclone)" cargo bench --bench vault -- {{what}}
 

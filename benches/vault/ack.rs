@@ -110,22 +110,15 @@ async fn run(
     // Nothing but the acknowledgement is done while this runs.
     forge.fail_next("*", "**", Fault::Stall(Duration::from_secs(3600)), usize::MAX)?;
     let server = Server::start(&forge, &dir.join("data"), flags).await?;
-    let requests = Arc::new(requests(&forge, &repo, &server.address, count)?);
-    let next = Arc::new(AtomicUsize::new(0));
+    let requests = requests(&forge, &repo, &server.address, count)?;
     let began = Instant::now();
-    let senders: Vec<_> = (0..connections)
-        .map(|_| tokio::spawn(send_all(server.address.clone(), Arc::clone(&requests), Arc::clone(&next))))
-        .collect();
-    let mut times = Vec::new();
-    for sender in senders {
-        times.extend(sender.await??);
-    }
+    let mut times = send(&server.address, requests, connections).await?;
     let took = began.elapsed();
     server.kill();
-    ensure!(times.len() == count, "only {} of {count} were acknowledged", times.len());
     times.sort();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e3;
     let kept = kept(open()?, &dir.join("exported")).await?;
+    let kept: HashSet<u64> = kept.into_iter().collect();
     let missing = (0..count).filter(|number| !kept.contains(&comment_id(*number))).count();
     Ok(Row { rate: count as f64 / took.as_secs_f64(), p50: at(0.5), p99: at(0.99), missing })
 }
@@ -162,6 +155,21 @@ pub(crate) fn requests(forge: &Forge, repo: &Repo, address: &str, count: usize) 
         .collect()
 }
 
+/// Sends requests to a server over so many connections. Returns the time of each 2xx; anything else is an error.
+pub(crate) async fn send(address: &str, requests: Vec<Vec<u8>>, connections: usize) -> Result<Vec<Duration>> {
+    let count = requests.len();
+    let (requests, next) = (Arc::new(requests), Arc::new(AtomicUsize::new(0)));
+    let senders: Vec<_> = (0..connections)
+        .map(|_| tokio::spawn(send_all(address.to_owned(), Arc::clone(&requests), Arc::clone(&next))))
+        .collect();
+    let mut times = Vec::new();
+    for sender in senders {
+        times.extend(sender.await??);
+    }
+    ensure!(times.len() == count, "only {} of {count} were acknowledged", times.len());
+    Ok(times)
+}
+
 /// Sends the remaining requests, one after the other on one connection. Returns the time of each 2xx; anything else is an error.
 async fn send_all(address: String, requests: Arc<Vec<Vec<u8>>>, next: Arc<AtomicUsize>) -> Result<Vec<Duration>> {
     let mut stream = TcpStream::connect(&address).await?;
@@ -196,17 +204,17 @@ pub(crate) async fn read_answer(stream: &mut TcpStream) -> Result<()> {
 
 /// Returns the comments whose deliveries are not done in the bucket, as the next start will find them. None can be done: the forge was
 /// silent.
-async fn kept(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<HashSet<u64>> {
+pub(crate) async fn kept(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<Vec<u64>> {
     place::export(bucket, dir).await?;
     let database = rusqlite::Connection::open(dir.join("tidelock.db"))?;
     let mut statement =
         database.prepare("SELECT record FROM deliveries WHERE state = 'queued' OR state = 'running'")?;
     let mut rows = statement.query([])?;
-    let mut comments = HashSet::new();
+    let mut comments = Vec::new();
     while let Some(row) = rows.next()? {
         let delivery: Delivery = serde_json::from_str(row.get_ref(0)?.as_str()?)?;
         if let Event::Comment(comment) = delivery.event {
-            comments.insert(comment.comment_id);
+            comments.push(comment.comment_id);
         }
     }
     Ok(comments)

@@ -59,18 +59,16 @@ impl Server {
             format!("--port={port}"),
             format!("--atlantis-url=http://127.0.0.1:{port}"),
             format!("--data-dir={}", data.display()),
-            format!("--gh-hostname={}", forge.hostname_setting()),
-            format!("--gh-user={}", forge.bot()),
             "--repo-allowlist=*".to_owned(),
             "--tf-download=false".to_owned(),
         ]);
+        command.args(forge.server_settings().into_iter().map(|(name, value)| format!("--{name}={value}")));
         command.args(extra);
         if let Some(tools) = tools {
             let path = std::env::var("PATH").context("there is no PATH")?;
             command.env("PATH", format!("{}:{path}", tools.display()));
         }
-        command.env("TIDELOCK_GH_TOKEN", forge.token().expose_secret());
-        command.env("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret().expose_secret());
+        command.envs(forge.server_secrets().map(|(name, secret)| (name, secret.expose_secret().to_owned())));
         let child = command.spawn().context("cannot start the server")?;
         Ok(Server { child, address: format!("127.0.0.1:{port}") })
     }
