@@ -3,7 +3,7 @@
 
 mod hooks;
 
-use super::super::served::{names, wanted};
+use super::super::served::{RepositoryReader, names, wanted};
 use super::client;
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::domain::RepoId;
@@ -168,38 +168,23 @@ async fn repositories(
         let text = format!("the account sees no repository that --repo-allowlist={rules} allows");
         findings.fault(BITBUCKET, text, &invite);
     }
+    let reader = RepositoryReader { subject: BITBUCKET, who: "account", invite: &invite, most: MAX_REPOSITORIES };
     let (mut served, mut may_write) = (Vec::new(), Vec::new());
     let mut scopes = None;
-    for repo in wanted.iter().take(MAX_REPOSITORIES) {
+    for (repo, access) in reader.read(&wanted, findings, async |repo| cloud.repository(repo).await).await {
         let name = repo.full_name();
-        match cloud.repository(repo).await {
-            Ok(access) => {
-                if judge_repository(&name, &access, &invite, findings) {
-                    may_write.push(name);
-                }
-                scopes = scopes.or(access.scopes);
-                let may_admin = access.permission.is_none_or(|permission| permission == "admin");
-                served.push(ServedCloudRepository { repo: repo.clone(), may_admin });
-            }
-            Err(error @ (HostError::Denied { .. } | HostError::NotFound { .. } | HostError::Rejected { .. })) => {
-                findings.fault(
-                    BITBUCKET,
-                    format!("{name} is served, and the account does not see it: {error}"),
-                    &invite,
-                );
-            }
-            Err(error) => findings.unknown(BITBUCKET, error.to_string(), "run the doctor again"),
+        if judge_repository(&name, &access, &invite, findings) {
+            may_write.push(name);
         }
+        scopes = scopes.or(access.scopes);
+        let may_admin = access.permission.is_none_or(|permission| permission == "admin");
+        served.push(ServedCloudRepository { repo, may_admin });
     }
     if let Some(scopes) = scopes {
         judge_scopes(&scopes, findings);
     }
     if !may_write.is_empty() {
         findings.fine(BITBUCKET, format!("may set statuses in {}", names(&may_write)));
-    }
-    let left_out = wanted.len().saturating_sub(MAX_REPOSITORIES);
-    if left_out > 0 {
-        findings.unknown(BITBUCKET, format!("{left_out} more repositories were not looked at"), "");
     }
     served
 }

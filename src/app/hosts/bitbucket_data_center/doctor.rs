@@ -3,7 +3,7 @@
 
 mod hooks;
 
-use super::super::served::{names, wanted};
+use super::super::served::{RepositoryReader, names, wanted};
 use super::{TOKEN_USER, client};
 use crate::app::doctor::report::Findings;
 use crate::domain::RepoId;
@@ -110,28 +110,17 @@ async fn repositories(
         let mend = format!("{invite}; names of repositories begin with the key of the project, not with its name");
         findings.fault(BITBUCKET, text, &mend);
     }
+    let reader = RepositoryReader { subject: BITBUCKET, who: "token", invite: &invite, most: MAX_REPOSITORIES };
     let (mut served, mut may_write) = (Vec::new(), Vec::new());
-    for repo in wanted.iter().take(MAX_REPOSITORIES) {
+    for (repo, access) in reader.read(&wanted, findings, async |repo| data_center.repository(repo).await).await {
         let name = repo.full_name();
-        match data_center.repository(repo).await {
-            Ok(access) => {
-                if judge_repository(&name, &access, &invite, findings) {
-                    may_write.push(name);
-                }
-                served.push(ServedDataCenterRepository { repo: repo.clone(), may_admin: access.can_administer });
-            }
-            Err(error @ (HostError::Denied { .. } | HostError::NotFound { .. } | HostError::Rejected { .. })) => {
-                findings.fault(BITBUCKET, format!("{name} is served, and the token does not see it: {error}"), &invite);
-            }
-            Err(error) => findings.unknown(BITBUCKET, error.to_string(), "run the doctor again"),
+        if judge_repository(&name, &access, &invite, findings) {
+            may_write.push(name);
         }
+        served.push(ServedDataCenterRepository { repo, may_admin: access.can_administer });
     }
     if !may_write.is_empty() {
         findings.fine(BITBUCKET, format!("may write to {}", names(&may_write)));
-    }
-    let left_out = wanted.len().saturating_sub(MAX_REPOSITORIES);
-    if left_out > 0 {
-        findings.unknown(BITBUCKET, format!("{left_out} more repositories were not looked at"), "");
     }
     served
 }

@@ -2,7 +2,7 @@
 
 mod hooks;
 
-use super::super::served::{names, wanted};
+use super::super::served::{RepositoryReader, names, wanted};
 use super::client;
 use crate::app::doctor::report::Findings;
 use crate::domain::RepoId;
@@ -137,29 +137,17 @@ async fn repositories(
         let text = format!("the account sees no repository that --repo-allowlist={rules} allows");
         findings.fault(GITEA, text, &invite);
     }
-    let mut served = Vec::new();
-    let mut may_write: Vec<String> = Vec::new();
-    for repo in wanted.iter().take(MAX_REPOSITORIES) {
+    let reader = RepositoryReader { subject: GITEA, who: "account", invite: &invite, most: MAX_REPOSITORIES };
+    let (mut served, mut may_write) = (Vec::new(), Vec::new());
+    for (repo, access) in reader.read(&wanted, findings, async |repo| gitea.repository(repo).await).await {
         let name = repo.full_name();
-        match gitea.repository(repo).await {
-            Ok(access) => {
-                if judge_repository(&name, &access, &invite, findings) {
-                    may_write.push(name);
-                }
-                served.push(ServedRepository { repo: repo.clone(), admin: access.admin });
-            }
-            Err(error @ (HostError::Denied { .. } | HostError::NotFound { .. } | HostError::Rejected { .. })) => {
-                findings.fault(GITEA, format!("{name} is served, and the account does not see it: {error}"), &invite);
-            }
-            Err(error) => findings.unknown(GITEA, error.to_string(), "run the doctor again"),
+        if judge_repository(&name, &access, &invite, findings) {
+            may_write.push(name);
         }
+        served.push(ServedRepository { repo, admin: access.admin });
     }
     if !may_write.is_empty() {
         findings.fine(GITEA, format!("may set statuses in {}", names(&may_write)));
-    }
-    let left_out = wanted.len().saturating_sub(MAX_REPOSITORIES);
-    if left_out > 0 {
-        findings.unknown(GITEA, format!("{left_out} more repositories were not looked at"), "");
     }
     served
 }
