@@ -124,6 +124,15 @@ macro_rules! in_each_place {
             use super::*;
             $(#[test] fn $name() { play(HostKind::AzureDevOps, Locking::Strict, JobsAt::Server, $ending); })*
         }
+
+        mod every_ending_on_gitlab {
+            use super::*;
+            $(#[test]
+            #[ignore = "by hand, with TIDELOCK_CHAOS_TRIALS: CI plays the hardest endings"]
+            fn $name() {
+                play(HostKind::Gitlab, Locking::OnPlan, JobsAt::Server, $ending);
+            })*
+        }
     };
 }
 
