@@ -30,6 +30,19 @@ conformance group="basic":
     cargo build --profile dist
     "$(../shared/conformance/setup.sh)/bin/python" ../shared/conformance/run.py --kind tidelock --bin target/dist/tidelock -j 2 --group {{group}} --strict-contract
 
+# The same cases on our forge as another host: gitlab, gitea, bitbucket-cloud, bitbucket-data-center, azure-devops, github.
+conformance-on host:
+    cargo build --profile dist
+    "$(../shared/conformance/setup.sh)/bin/python" scripts/conformance {{host}} target/dist/tidelock -j 2 --allow-quirks
+
+# All stories of the front door on a real Gitea, and the forge's Gitea compared with it.
+gitea:
+    scripts/with-gitea cargo test --test it real_gitea -- --ignored --test-threads 3
+
+# Other programs' examples of deliveries at our doors.
+payloads:
+    scripts/check-payloads
+
 # What a kill loses. how: sigkill, sigterm10, none; disk: kept, lost
 chaos how="sigkill" disk="kept" trials="20":
     cargo build --profile dist
