@@ -415,6 +415,19 @@ def examples_elsewhere():
           and env["ARM_CLIENT_ID"] == of(docs, "ServiceAccount")["metadata"]["annotations"]["azure.workload.identity/client-id"])
 
 
+def examples_of_hosts():
+    """The values of examples/hosts: the server gets the secrets of this host, and of no other."""
+    for name, prefix, secret in (("gitlab", "GITLAB", "gitlab"), ("gitea", "GITEA", "gitea"), ("bitbucket-cloud", "BITBUCKET", "bitbucket"),
+                                 ("bitbucket-data-center", "BITBUCKET_DATA_CENTER", "bitbucket_data_center")):
+        given = yaml.safe_load((CHART.parents[1] / f"examples/hosts/{name}-values.yaml").read_text())
+        docs = rendered(f"example-{name}", given)
+        env = env_of(pod_of(docs)[2])
+        check(f"{name}: its secrets", {n: v for n, v in env.items() if n.startswith("TIDELOCK_") and n.endswith(("_TOKEN", "_SECRET"))}
+              == {f"TIDELOCK_{prefix}_TOKEN": (given["vcsSecretName"], f"{secret}_token"),
+                  f"TIDELOCK_{prefix}_WEBHOOK_SECRET": (given["vcsSecretName"], f"{secret}_secret")}, env)
+        check(f"{name}: nothing to warn of", warnings_of(docs) == "" and not any(d["kind"] == "Secret" for d in docs), warnings_of(docs))
+
+
 def the_chart_itself():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     check("Chart.yaml: who and what", chart["maintainers"] and chart["icon"].startswith("https://") and chart["sources"] and chart["keywords"], chart)
@@ -490,6 +503,7 @@ github_app()
 routes_of_the_gateway()
 executors()
 examples_elsewhere()
+examples_of_hosts()
 the_chart_itself()
 refused_values()
 schema_and_values()
