@@ -37,29 +37,26 @@ pub(super) struct RepositoryReader<'a> {
 }
 
 impl RepositoryReader<'_> {
-    /// Reads the first repositories one by one, and reports those that cannot be read and the number of the others. Returns the answers.
-    pub(super) async fn read<A>(
-        &self,
-        repos: &[RepoId],
-        findings: &mut Findings,
-        ask: impl AsyncFn(&RepoId) -> Result<A, HostError>,
-    ) -> Vec<(RepoId, A)> {
-        let mut answers = Vec::new();
-        for repo in repos.iter().take(self.most) {
-            match ask(repo).await {
-                Ok(answer) => answers.push((repo.clone(), answer)),
-                Err(error @ (HostError::Denied { .. } | HostError::NotFound { .. } | HostError::Rejected { .. })) => {
-                    let text = format!("{} is served, and the {} does not see it: {error}", repo.full_name(), self.who);
-                    findings.fault(self.subject, text, self.invite);
-                }
-                Err(error) => findings.unknown(self.subject, error.to_string(), "run the doctor again"),
-            }
-        }
+    /// Returns the repositories to ask for, and reports the number of the others.
+    pub(super) fn first<'r>(&self, repos: &'r [RepoId], findings: &mut Findings) -> &'r [RepoId] {
         let left_out = repos.len().saturating_sub(self.most);
         if left_out > 0 {
             findings.unknown(self.subject, format!("{left_out} more repositories were not looked at"), "");
         }
-        answers
+        &repos[..repos.len() - left_out]
+    }
+
+    /// Returns the host's answer about a repository, or reports that it cannot be read.
+    pub(super) fn read<A>(&self, repo: &RepoId, told: Result<A, HostError>, findings: &mut Findings) -> Option<A> {
+        match told {
+            Ok(answer) => return Some(answer),
+            Err(error @ (HostError::Denied { .. } | HostError::NotFound { .. } | HostError::Rejected { .. })) => {
+                let text = format!("{} is served, and the {} does not see it: {error}", repo.full_name(), self.who);
+                findings.fault(self.subject, text, self.invite);
+            }
+            Err(error) => findings.unknown(self.subject, error.to_string(), "run the doctor again"),
+        }
+        None
     }
 }
 

@@ -171,14 +171,15 @@ async fn repositories(
     let reader = RepositoryReader { subject: BITBUCKET, who: "account", invite: &invite, most: MAX_REPOSITORIES };
     let (mut served, mut may_write) = (Vec::new(), Vec::new());
     let mut scopes = None;
-    for (repo, access) in reader.read(&wanted, findings, async |repo| cloud.repository(repo).await).await {
+    for repo in reader.first(&wanted, findings) {
+        let Some(access) = reader.read(repo, cloud.repository(repo).await, findings) else { continue };
         let name = repo.full_name();
         if judge_repository(&name, &access, &invite, findings) {
             may_write.push(name);
         }
         scopes = scopes.or(access.scopes);
         let may_admin = access.permission.is_none_or(|permission| permission == "admin");
-        served.push(ServedCloudRepository { repo, may_admin });
+        served.push(ServedCloudRepository { repo: repo.clone(), may_admin });
     }
     if let Some(scopes) = scopes {
         judge_scopes(&scopes, findings);

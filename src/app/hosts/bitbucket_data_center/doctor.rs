@@ -112,12 +112,13 @@ async fn repositories(
     }
     let reader = RepositoryReader { subject: BITBUCKET, who: "token", invite: &invite, most: MAX_REPOSITORIES };
     let (mut served, mut may_write) = (Vec::new(), Vec::new());
-    for (repo, access) in reader.read(&wanted, findings, async |repo| data_center.repository(repo).await).await {
+    for repo in reader.first(&wanted, findings) {
+        let Some(access) = reader.read(repo, data_center.repository(repo).await, findings) else { continue };
         let name = repo.full_name();
         if judge_repository(&name, &access, &invite, findings) {
             may_write.push(name);
         }
-        served.push(ServedDataCenterRepository { repo, may_admin: access.can_administer });
+        served.push(ServedDataCenterRepository { repo: repo.clone(), may_admin: access.can_administer });
     }
     if !may_write.is_empty() {
         findings.fine(BITBUCKET, format!("may write to {}", names(&may_write)));

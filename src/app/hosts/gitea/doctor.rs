@@ -139,12 +139,13 @@ async fn repositories(
     }
     let reader = RepositoryReader { subject: GITEA, who: "account", invite: &invite, most: MAX_REPOSITORIES };
     let (mut served, mut may_write) = (Vec::new(), Vec::new());
-    for (repo, access) in reader.read(&wanted, findings, async |repo| gitea.repository(repo).await).await {
+    for repo in reader.first(&wanted, findings) {
+        let Some(access) = reader.read(repo, gitea.repository(repo).await, findings) else { continue };
         let name = repo.full_name();
         if judge_repository(&name, &access, &invite, findings) {
             may_write.push(name);
         }
-        served.push(ServedRepository { repo, admin: access.admin });
+        served.push(ServedRepository { repo: repo.clone(), admin: access.admin });
     }
     if !may_write.is_empty() {
         findings.fine(GITEA, format!("may set statuses in {}", names(&may_write)));
