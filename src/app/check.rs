@@ -148,6 +148,7 @@ fn examine(asked: &CheckArguments, draft: Result<SettingsDraft, SettingsError>) 
         Some(global) => global.rules(&repo, &branch),
         None => GlobalConfig::without_file().rules(&repo, &branch).allowing_everything(),
     };
+    check_merge_method(&rules, &repo, &settings, &mut report);
     let tree = DiskTree { root: asked.dir.clone() };
     let repo_config = read_repo(&rules, &tree, &mut origins, &mut report);
     let Some(global) = global else { return report };
@@ -195,10 +196,12 @@ fn read_global(
                 report.error(format!("{error:#}"));
             }
             // Without hosts, the settings are not those of the server.
-            if let Ok(joined) = hosts::join(settings, &[])
-                && let Err(error) = hosts::check_people(&global, &joined)
-            {
-                report.errors_in(file, text, &error.into());
+            if let Ok(joined) = hosts::join(settings, &[]) {
+                let checks = [hosts::check_people(&global, &joined), hosts::check_merge_methods(&global, &joined)];
+                checks
+                    .into_iter()
+                    .filter_map(Result::err)
+                    .for_each(|error| report.errors_in(file, text, &error.into()));
             }
             if asked.server {
                 report.warnings.extend(policies::warnings(settings, &global));
@@ -218,6 +221,16 @@ fn read_global(
             );
             None
         }
+    }
+}
+
+/// Checks that the repository's `merge_method`, of an entry with a pattern, is possible on its host.
+fn check_merge_method(rules: &RepoRules, repo: &RepoId, settings: &Settings, report: &mut CheckReport) {
+    let (Some((file, text)), Ok(joined)) = (&settings.repo_config, hosts::join(settings, &[])) else { return };
+    if report.errors.is_empty()
+        && let Err(error) = hosts::check_merge_method(rules, repo, &joined)
+    {
+        report.errors_in(file, text, &error.into());
     }
 }
 

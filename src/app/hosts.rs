@@ -12,11 +12,12 @@ mod watched;
 
 use super::doctor::report::Findings;
 use crate::config::ConfigError;
-use crate::config::global::GlobalConfig;
-use crate::domain::{CommitAddress, RepoId};
+use crate::config::global::{GlobalConfig, RepoRules};
+use crate::config::merging::HostMethods;
+use crate::domain::RepoId;
 use crate::settings::{Settings, SignInSettings, TokenSetting};
 use crate::vault::inbox::HandOverKey;
-use crate::vcs::{Host, Hosts, TokenSource};
+use crate::vcs::{Host, Hosts, Profile, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
 use crate::web::login::way::SignInWay;
@@ -77,8 +78,8 @@ pub struct JoinedHost {
     pub api: Option<Arc<dyn Host>>,
     /// Door that accepts its deliveries.
     pub door: Arc<dyn Door>,
-    /// Address of a commit's page; absent if there is no such page.
-    pub commit_address: Option<CommitAddress>,
+    /// Its limits and features.
+    pub profile: Profile,
 }
 
 /// Our account on one host, and the secrets of its deliveries. Servers on one bucket must agree on them.
@@ -112,6 +113,22 @@ pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<Joine
 pub(super) fn check_people(global: &GlobalConfig, joined: &[JoinedHost]) -> Result<(), ConfigError> {
     let names: Vec<&str> = joined.iter().map(|host| host.door.hostname()).collect();
     global.people.check_hosts(&names)
+}
+
+/// Checks that each `merge_method` of `repos.yaml` is possible on one of these hosts that its entry may be about.
+pub(super) fn check_merge_methods(global: &GlobalConfig, joined: &[JoinedHost]) -> Result<(), ConfigError> {
+    global.check_merge_methods(&joined.iter().map(methods).collect::<Vec<_>>())
+}
+
+/// Checks that the `merge_method` of a repository is possible on its host, if that is one of these.
+pub(super) fn check_merge_method(rules: &RepoRules, repo: &RepoId, joined: &[JoinedHost]) -> Result<(), ConfigError> {
+    let Some(method) = &rules.merge_method else { return Ok(()) };
+    let own = joined.iter().filter(|host| host.door.hostname().eq_ignore_ascii_case(&repo.host));
+    method.check(&own.map(methods).collect::<Vec<_>>())
+}
+
+fn methods(host: &JoinedHost) -> HostMethods<'_> {
+    (host.door.hostname(), &host.profile.merge_methods)
 }
 
 /// Checks that no repository asks for issues about drift on a host where the server keeps none, as far as `repos.yaml` names repositories.

@@ -264,7 +264,7 @@ fn web_state(
             .collect(),
         commit_addresses: joined
             .iter()
-            .filter_map(|host| Some((host.door.hostname().to_ascii_lowercase(), host.commit_address.clone()?)))
+            .filter_map(|host| Some((host.door.hostname().to_ascii_lowercase(), host.profile.commit_address.clone()?)))
             .collect(),
         host_pages: hosts::pages(settings),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),

@@ -77,6 +77,7 @@ impl Parts {
             None => GlobalConfig::without_file(),
         };
         hosts::check_people(&global, joined)?;
+        hosts::check_merge_methods(&global, joined)?;
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }

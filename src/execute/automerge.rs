@@ -19,16 +19,38 @@ use anyhow::Result;
 
 /// Returns the way to merge the pull request of an apply; `None` if it is not merged.
 pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<Automerge> {
-    let (settings, command) = (&ctx.settings, &work.command);
-    if work.after_merge.is_some() || command.auto_merge_disabled || !schedule.automerge.unwrap_or(settings.automerge) {
+    let (settings, command, rules) = (&ctx.settings, &work.command, &work.rules);
+    if work.after_merge.is_some()
+        || command.auto_merge_disabled
+        || !rules.automerges(schedule.automerge, settings.automerge)
+    {
         return None;
     }
+    let of_rules = rules.merge_method.as_ref().map(|method| method.name.clone());
     let mut projects = schedule.groups.iter().flatten().peekable();
-    Some(Automerge {
+    let how = Automerge {
         base_branch: work.pull.base.branch.clone(),
-        method: command.auto_merge_method.clone().or_else(|| settings.automerge_method.clone()),
+        impossible: of_rules.as_deref().and_then(|method| impossible(ctx, work, method)),
+        method: of_rules.or_else(|| settings.automerge_method.clone()),
         delete_branch: projects.peek().is_some() && projects.all(|project| project.delete_source_branch_on_merge),
         unless_label: settings.disable_automerge_label.clone(),
+    };
+    Some(how.by(command.auto_merge_method.as_ref()))
+}
+
+/// Returns the reason for which the method of `repos.yaml` is impossible on the host of the pull request. An entry with a pattern may be
+/// about several hosts.
+fn impossible(ctx: &Context, work: &CommandRun, method: &str) -> Option<String> {
+    let repo = &work.pull.id.repo;
+    let known = &ctx.hosts.for_repo(repo).ok()?.profile().merge_methods;
+    (!known.contains(&method)).then(|| {
+        format!(
+            "`merge_method: {method}` of the server's `repos.yaml` is not possible on {}, which has: {}. To merge it \
+             by another method: `{} apply --auto-merge-method METHOD`",
+            repo.host,
+            known.join(", "),
+            ctx.rendering.executable
+        )
     })
 }
 
@@ -51,7 +73,7 @@ pub(super) async fn pending_merge(ctx: &Context, work: &CommandRun) -> Result<Op
         Ok(is_due.then_some(how))
     };
     let how = ctx.store.read(read).await?;
-    Ok(how.map(|how| Automerge { method: command.auto_merge_method.clone().or(how.method), ..how }))
+    Ok(how.map(|how| how.by(command.auto_merge_method.as_ref())))
 }
 
 /// Enqueues merges and their comments where there is no context, as in a transaction.

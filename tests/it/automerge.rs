@@ -108,6 +108,41 @@ fn a_repository_says_for_itself_whether_it_is_merged_and_what_has_no_changes_is_
 }
 
 #[test]
+fn repos_yaml_turns_it_on_with_a_method_and_a_repo_config_may_turn_it_off() {
+    let rules = workflow("automerge: true\nmerge_method: squash", &[PLANNED], &[APPLY]);
+    let setup = Setup::projects(&["one", "two"]).repos_yaml(&rules).flags(&["--automerge-method=rebase"]);
+    run_test(setup, async |ctx| {
+        for (branch, apply, subject) in [
+            ("first", "atlantis apply", "Change by first (#1)"),
+            ("second", "atlantis apply --auto-merge-method merge", "Merge pull request #2 from second"),
+        ] {
+            let pull = ctx.open_dirs(branch, &["one"]).await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.say(&pull, apply).await.is("apply", "success");
+            is_merged(ctx, &pull).await;
+            assert_eq!(ctx.repo.subject("main").await.unwrap(), subject);
+        }
+        let off = ("atlantis.yaml", "version: 3\nautomerge: false\n");
+        let pull = ctx.open("third", &[("one/main.tf", "# 4\n"), off]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_left_open(ctx, &pull).await;
+    });
+}
+
+#[test]
+fn no_repo_config_turns_on_what_repos_yaml_turns_off() {
+    let rules = workflow("automerge: false", &[PLANNED], &[APPLY]);
+    run_test(Setup::projects(&["one"]).repos_yaml(&rules).flags(&["--automerge"]), async |ctx| {
+        let on = ("atlantis.yaml", "version: 3\nautomerge: true\n");
+        let pull = ctx.open("first", &[("one/main.tf", "# 2\n"), on]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_left_open(ctx, &pull).await;
+    });
+}
+
+#[test]
 fn what_the_host_refused_to_merge_is_merged_by_a_review_or_another_apply() {
     run_test(projects(&["--automerge"]), async |ctx| {
         for (branch, dir) in [("review", "one"), ("apply", "two")] {

@@ -2,6 +2,7 @@
 
 mod errors;
 mod formats;
+mod merging;
 
 use insta::assert_snapshot;
 use serde_json::Value;

@@ -121,6 +121,29 @@ async fn status(ctx: &Ctx, second: &Second, number: u64, context: &str, state: S
 }
 
 #[test]
+fn a_merge_method_that_one_of_the_hosts_does_not_have_is_named_in_its_comment() {
+    let second = Second::new();
+    let rules = workflow("automerge: true\nmerge_method: squash", &[PLANNED], &[APPLY]);
+    run_test(both(&second).repos_yaml(&rules), async |ctx| {
+        connect(ctx, &second).await;
+        let one = second.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &second, one, 0).await.is("plan", "success");
+        second.say(one, "ann", "atlantis apply").await;
+        comment(ctx, &second, one, 1).await.is("apply", "success");
+        comment(ctx, &second, one, 2).await.is_message("automerge");
+        let refused = comment(ctx, &second, one, 3).await;
+        refused
+            .is_message("automerge")
+            .has("`merge_method: squash` of the server's `repos.yaml`")
+            .has("which has: merge.");
+        assert!(!second.is_merged(one));
+        second.say(one, "ann", "atlantis apply --auto-merge-method merge").await;
+        comment(ctx, &second, one, 5).await.is_message("cleanup");
+        assert!(second.is_merged(one));
+    });
+}
+
+#[test]
 fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
     let second = Second::new();
     run_test(both(&second), async |ctx| {

@@ -11,6 +11,7 @@ pub mod executors;
 pub mod freeze;
 pub mod global;
 pub mod language;
+pub mod merging;
 pub mod metrics;
 pub mod paths;
 pub mod people;

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "approvals",
     "apply_scope",
     "on_merge",
@@ -20,6 +20,7 @@ const KEYS: [&str; 15] = [
     "people",
     "drift",
     "executor",
+    "merge_method",
     "executors",
     "freeze",
     "plan_max_age",
@@ -57,6 +58,10 @@ fn of_files(found: &CheckedRepository) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for (key, place) in found.origins.keys_named(&KEYS) {
         told.push(format!("{place}: Atlantis has no key `{key}`, and refuses the file"));
+    }
+    // Atlantis has this key in the other file.
+    if let Some(place) = found.origins.rules(&["automerge"]) {
+        told.push(format!("{place}: Atlantis has no key `automerge` in `repos.yaml`, and refuses the file"));
     }
     if found.projects.iter().any(|(project, _)| matches!(project.repo_locks, crate::config::LockMode::Strict(_))) {
         told.push("repo_locks.mode strict: Atlantis has no such mode, and refuses the file".to_owned());
@@ -126,7 +131,7 @@ fn of_settings(found: &CheckedRepository) -> Vec<String> {
     if config.is_some_and(|config| config.abort_on_execution_order_fail) {
         told.push("abort_on_execution_order_fail holds for plans too, and without parallel runs".to_owned());
     }
-    if config.and_then(|config| config.automerge).unwrap_or(settings.automerge) {
+    if found.rules.automerges(config.and_then(|config| config.automerge), settings.automerge) {
         told.push(
             "automerge: projects without changes do not block it, and what is merged is the commit that was applied"
                 .to_owned(),

@@ -71,12 +71,9 @@ fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
             on(config.and_then(|config| config.parallel_apply).unwrap_or(settings.parallel_apply)),
             root_or("parallel_apply", "parallel-apply"),
         ),
-        value(
-            "automerge",
-            on(config.and_then(|config| config.automerge).unwrap_or(settings.automerge)),
-            root_or("automerge", "automerge"),
-        ),
+        automerge(found),
     ];
+    values.extend(merge_method(found));
     if !rules.allowed_workflows.is_empty() {
         values.push(value("allowed_workflows", listed(&rules.allowed_workflows), permitted("allowed_workflows")));
     }
@@ -97,6 +94,31 @@ fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
         }
     }
     values
+}
+
+/// Returns the value of `automerge` and its origin.
+fn automerge(found: &CheckedRepository) -> EffectiveValue {
+    const KEY: &str = "automerge";
+    let (origins, of_repo) = (&found.origins, found.repo_config.as_ref().and_then(|config| config.automerge));
+    let of_rules = || origins.rules(&[KEY]);
+    let from = match found.rules.automerge {
+        Some(false) => of_rules(),
+        _ => origins.root(KEY).filter(|_| of_repo.is_some()).or_else(of_rules),
+    };
+    let is_on = found.rules.automerges(of_repo, found.settings.automerge);
+    let ignored = of_repo == Some(true) && !is_on;
+    let note = if ignored { "the repo config cannot turn it on here" } else { "" };
+    EffectiveValue { note: note.to_owned(), ..value(KEY, on(is_on), from.unwrap_or_else(|| origins.setting(KEY))) }
+}
+
+/// Returns the method of merges and its origin; absent if the host's own order decides.
+fn merge_method(found: &CheckedRepository) -> Option<EffectiveValue> {
+    const KEY: &str = "merge_method";
+    match (&found.rules.merge_method, &found.settings.automerge_method) {
+        (Some(method), _) => Some(value(KEY, &method.name, found.origins.rules(&[KEY]).unwrap_or_default())),
+        (None, Some(method)) => Some(value(KEY, method, found.origins.setting("automerge-method"))),
+        (None, None) => None,
+    }
 }
 
 /// Returns the mode of autodiscovery and its origin.

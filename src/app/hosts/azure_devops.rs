@@ -59,7 +59,7 @@ impl KnownHost for OnAzureDevOps {
             password: azure.webhook_password.clone(),
             previous: azure.previous_webhook_password.clone(),
         };
-        Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(azure)).commit_address })
+        Some(JoinedHost { api, door: Arc::new(door), profile: profile(&address(azure)) })
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {

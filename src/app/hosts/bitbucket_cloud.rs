@@ -36,13 +36,13 @@ impl KnownHost for OnBitbucketCloud {
         let cloud = settings.bitbucket_cloud.as_ref()?;
         let address = address(cloud)?;
         let api = client(cloud, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
-        let commit_address = profile(&address).commit_address;
+        let profile = profile(&address);
         let door = BitbucketCloudDoor {
             address,
             secret: cloud.webhook_secret.clone(),
             previous: cloud.previous_webhook_secret.clone(),
         };
-        Some(JoinedHost { api, door: Arc::new(door), commit_address })
+        Some(JoinedHost { api, door: Arc::new(door), profile })
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {

@@ -30,13 +30,13 @@ impl KnownHost for OnBitbucketDataCenter {
         let data_center = settings.bitbucket_data_center.as_ref()?;
         let address = address(data_center)?;
         let api = client(data_center, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
-        let commit_address = profile(&address).commit_address;
+        let profile = profile(&address);
         let door = BitbucketDataCenterDoor {
             address,
             secret: data_center.webhook_secret.clone(),
             previous: data_center.previous_webhook_secret.clone(),
         };
-        Some(JoinedHost { api, door: Arc::new(door), commit_address })
+        Some(JoinedHost { api, door: Arc::new(door), profile })
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {

@@ -30,7 +30,7 @@ impl KnownHost for OnGitea {
             secret: gitea.webhook_secret.clone(),
             previous: gitea.previous_webhook_secret.clone(),
         };
-        Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(gitea)).commit_address })
+        Some(JoinedHost { api, door: Arc::new(door), profile: profile(&address(gitea)) })
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {

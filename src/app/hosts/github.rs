@@ -47,7 +47,7 @@ impl KnownHost for OnGithub {
             secret: github.webhook_secret.clone(),
             previous: github.previous_webhook_secret.clone(),
         };
-        Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&github.api_url).commit_address })
+        Some(JoinedHost { api, door: Arc::new(door), profile: profile(&github.api_url) })
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {

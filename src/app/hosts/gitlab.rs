@@ -34,7 +34,7 @@ impl KnownHost for OnGitlab {
             previous: gitlab.previous_webhook_secret.clone(),
             signing: gitlab.webhook_signing_token.clone(),
         };
-        Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(gitlab)).commit_address })
+        Some(JoinedHost { api, door: Arc::new(door), profile: profile(&address(gitlab)) })
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {

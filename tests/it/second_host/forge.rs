@@ -84,6 +84,7 @@ impl Second {
             issues: false,
             deliveries_tell_labels: true,
             deliveries_prove_comments: true,
+            merge_methods: vec!["merge"],
             commit_address: None,
         };
         Second { state: Arc::default(), profile: Arc::new(profile) }
@@ -94,7 +95,7 @@ impl Second {
         JoinedHost {
             api: Some(Arc::new(self.clone())),
             door: Arc::new(SecondDoor { state: self.clone(), password: PASSWORD.into() }),
-            commit_address: None,
+            profile: (*self.profile).clone(),
         }
     }
 

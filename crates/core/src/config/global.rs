@@ -8,6 +8,7 @@ use super::approvals::ApprovalRules;
 use super::drift::{DriftRule, DriftSchedule};
 use super::executors::{Executor, ExecutorRules};
 use super::freeze::FreezeWindow;
+use super::merging::MergeMethod;
 use super::metrics::Metrics;
 use super::people::People;
 use super::permissions::Allowed;
@@ -84,6 +85,8 @@ struct RepoEntry {
     allowed_workflows: Option<Vec<String>>,
     allowed_overrides: Option<Vec<String>>,
     allow_custom_workflows: Option<bool>,
+    automerge: Option<bool>,
+    merge_method: Option<MergeMethod>,
     delete_source_branch_on_merge: Option<bool>,
     repo_locks: Option<LockMode>,
     apply_scope: Option<ApplyScope>,
@@ -189,6 +192,10 @@ pub struct RepoRules {
     pub allowed_overrides: Vec<String>,
     /// True if a repo config may define workflows.
     pub allow_custom_workflows: bool,
+    /// `automerge`, if an entry has it.
+    pub automerge: Option<bool>,
+    /// `merge_method`, if an entry has it.
+    pub merge_method: Option<MergeMethod>,
     /// `delete_source_branch_on_merge`.
     pub delete_source_branch_on_merge: bool,
     /// `repo_locks`, including the old key `repo_locking`.
@@ -300,6 +307,17 @@ impl GlobalConfig {
         })
     }
 
+    /// Returns each `merge_method` with the host of its entry; without one for an entry with a pattern.
+    pub(super) fn merge_methods(&self) -> impl Iterator<Item = (Option<&str>, &MergeMethod)> {
+        self.repos.iter().filter_map(|entry| {
+            let host = match &entry.id {
+                IdMatch::Exact(id) => id.split('/').next(),
+                IdMatch::Regex(_) => None,
+            };
+            Some((host, entry.merge_method.as_ref()?))
+        })
+    }
+
     /// Returns the rules for one repository and base branch.
     pub fn rules(&self, repo: &RepoId, base_branch: &str) -> RepoRules {
         let id = repo.to_string();
@@ -323,6 +341,8 @@ impl GlobalConfig {
             allowed_workflows: last_said(&matching, |entry| &entry.allowed_workflows).unwrap_or_default(),
             allowed_overrides: last_said(&matching, |entry| &entry.allowed_overrides).unwrap_or_default(),
             allow_custom_workflows: last_said(&matching, |entry| &entry.allow_custom_workflows).unwrap_or_default(),
+            automerge: last_said(&matching, |entry| &entry.automerge),
+            merge_method: last_said(&matching, |entry| &entry.merge_method),
             delete_source_branch_on_merge: last_said(&matching, |entry| &entry.delete_source_branch_on_merge)
                 .unwrap_or_default(),
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),

@@ -39,6 +39,8 @@ pub(super) struct RawRepo {
     pub(super) allowed_workflows: Texts,
     pub(super) allowed_overrides: Texts,
     pub(super) allow_custom_workflows: Option<bool>,
+    pub(super) automerge: Option<bool>,
+    pub(super) merge_method: Option<LocatedText>,
     pub(super) delete_source_branch_on_merge: Option<bool>,
     pub(super) repo_locking: Option<Spanned<bool>>,
     pub(super) repo_locks: Option<RawRepoLocks>,

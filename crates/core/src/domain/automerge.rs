@@ -8,12 +8,15 @@ use serde::{Deserialize, Serialize};
 /// Ways to merge that settings and comments may ask for.
 pub const MERGE_METHODS: [&str; 3] = ["merge", "rebase", "squash"];
 
+/// Ways to merge that `repos.yaml` may name. Each host has some of them.
+pub const HOST_MERGE_METHODS: [&str; 5] = ["merge", "rebase", "squash", "rebase-merge", "fast-forward-only"];
+
 /// Options of the merge of a pull request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Automerge {
     /// The base branch that it was applied for.
     pub base_branch: String,
-    /// `merge`, `rebase` or `squash`; absent for a method that the repository allows.
+    /// One of [`HOST_MERGE_METHODS`]; absent for a method that the repository allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// True if the source branch is deleted with the merge.
@@ -22,6 +25,9 @@ pub struct Automerge {
     /// Label that prevents the merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unless_label: Option<String>,
+    /// Reason to refuse it before the host is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impossible: Option<String>,
 }
 
 /// Prefix of the note on a merge that the host refused.
@@ -88,8 +94,19 @@ impl Automerge {
         if now.draft {
             return Some("it is a draft".to_owned());
         }
-        let label = self.unless_label.as_ref().filter(|_| self.has_label(now));
-        label.map(|label| format!("the label `{label}` forbids it"))
+        if let Some(label) = self.unless_label.as_ref().filter(|_| self.has_label(now)) {
+            return Some(format!("the label `{label}` forbids it"));
+        }
+        self.impossible.clone()
+    }
+
+    /// Returns the same with the method of a command, if that names one.
+    #[must_use]
+    pub fn by(self, method: Option<&String>) -> Automerge {
+        match method {
+            Some(method) => Automerge { method: Some(method.clone()), impossible: None, ..self },
+            None => self,
+        }
     }
 
     fn has_label(&self, pull: &PullRequest) -> bool {

@@ -204,6 +204,7 @@ pub fn profile(address: &AzureDevOpsAddress) -> Profile {
         deliveries_prove_comments: true,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS"],
         owner_language: OwnersLanguage::LastRule,
+        merge_methods: completion::METHODS.iter().map(|(name, ..)| *name).collect(),
         commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),
     }
 }

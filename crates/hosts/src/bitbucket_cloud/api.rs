@@ -163,6 +163,7 @@ pub fn profile(address: &BitbucketCloudAddress) -> Profile {
         // (support.atlassian.com/bitbucket-cloud/docs/set-up-and-use-code-owners).
         owner_files: &[],
         owner_language: OwnersLanguage::LastRule,
+        merge_methods: merge::METHODS.iter().map(|(name, _)| *name).collect(),
         commit_address: Some(CommitAddress::below(address.site()).at("commits")),
     }
 }

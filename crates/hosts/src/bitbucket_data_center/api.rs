@@ -164,6 +164,7 @@ pub fn profile(address: &BitbucketDataCenterAddress) -> Profile {
         // The language of `.bitbucket/CODEOWNERS` is one of its own (confluence.atlassian.com/bitbucketserver, "Code owners").
         owner_files: &[],
         owner_language: OwnersLanguage::LastRule,
+        merge_methods: merge::METHODS.iter().map(|(name, _)| *name).collect(),
         commit_address: Some(CommitAddress::below(address.base()).of_projects_and_people().at("commits")),
     }
 }

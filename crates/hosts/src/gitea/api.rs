@@ -135,6 +135,7 @@ pub fn profile(address: &GiteaAddress) -> Profile {
         deliveries_prove_comments: false,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS", ".gitea/CODEOWNERS", ".forgejo/CODEOWNERS"],
         owner_language: OwnersLanguage::EveryRule,
+        merge_methods: setup::STYLES.iter().map(|(name, _)| *name).collect(),
         commit_address: Some(CommitAddress::below(address.base())),
     }
 }

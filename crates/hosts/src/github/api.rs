@@ -162,6 +162,7 @@ pub fn profile(api_url: &str) -> Profile {
         deliveries_prove_comments: true,
         owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
         owner_language: OwnersLanguage::LastRule,
+        merge_methods: merge::METHODS.iter().map(|(name, _)| *name).collect(),
         commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
 }

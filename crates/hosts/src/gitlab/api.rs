@@ -149,6 +149,7 @@ pub fn profile(address: &GitlabAddress) -> Profile {
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"],
         owner_language: OwnersLanguage::Sections,
         // The host redirects it to the same path after `/-/`.
+        merge_methods: merge::METHODS.to_vec(),
         commit_address: Some(CommitAddress::below(address.base())),
     }
 }

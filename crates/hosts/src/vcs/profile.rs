@@ -32,6 +32,8 @@ pub struct Profile {
     pub owner_files: &'static [&'static str],
     /// Language of that file.
     pub owner_language: OwnersLanguage,
+    /// Names of the ways to merge that the host has, as `repos.yaml` writes them. A repository may allow fewer.
+    pub merge_methods: Vec<&'static str>,
     /// Address of the pages of commits; absent if there are none.
     pub commit_address: Option<CommitAddress>,
 }

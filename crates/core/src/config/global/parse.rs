@@ -12,7 +12,7 @@ use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{
-    ConfigError, ConfigErrors, LockMode, OnMerge, approvals, checks, drift, executors, freeze, permissions,
+    ConfigError, ConfigErrors, LockMode, OnMerge, approvals, checks, drift, executors, freeze, merging, permissions,
 };
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
@@ -116,6 +116,8 @@ impl EntryContext<'_> {
             allowed_workflows: errors.key(raw.allowed_workflows.as_ref().map(all_known)),
             allowed_overrides: errors.key(raw.allowed_overrides.as_ref().map(|list| allowed_overrides(list, file))),
             allow_custom_workflows: raw.allow_custom_workflows,
+            automerge: raw.automerge,
+            merge_method: errors.key(raw.merge_method.as_ref().map(|text| merging::method(text, file))),
             delete_source_branch_on_merge: raw.delete_source_branch_on_merge,
             repo_locks: errors.take(repo_locks(raw, file)).unwrap_or(Some(checks::UNKNOWN_LOCKS)),
             apply_scope: errors.key(raw.apply_scope.as_ref().map(|text| checks::apply_scope(text, file))),

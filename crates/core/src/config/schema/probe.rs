@@ -156,7 +156,7 @@ impl Place {
 
 /// Returns the names after these words of an error.
 fn listed(error: &str, before: &str) -> Option<Vec<String>> {
-    let names = Regex::new(&format!(r"(?:{before})((?:[A-Za-z_]+, )*[A-Za-z_]+)")).unwrap();
+    let names = Regex::new(&format!(r"(?:{before})((?:[A-Za-z_-]+, )*[A-Za-z_-]*[A-Za-z_])")).unwrap();
     let found = names.captures(error)?;
     Some(found[1].split(", ").map(str::to_owned).collect())
 }

@@ -15,7 +15,7 @@ const POLLS: usize = 12;
 /// Policy that limits how pull requests are merged (learn.microsoft.com, "Limit merge types").
 const MERGE_TYPES: &str = "fa4e907d-c16b-4a4c-9dfa-4916e5d171ab";
 /// Ways to merge, best first: our name, the host's name, and the policy's setting that allows it.
-const METHODS: [(&str, &str, &str); 4] = [
+pub(super) const METHODS: [(&str, &str, &str); 4] = [
     ("merge", "noFastForward", "allowNoFastForward"),
     ("rebase", "rebase", "allowRebase"),
     ("squash", "squash", "allowSquash"),

@@ -15,7 +15,7 @@ const POLLS: usize = 12;
 /// Fields of a pull request besides the usual ones (developer.atlassian.com/cloud/bitbucket/rest/intro, "Partial responses").
 const FIELDS: &str = "%2Bdestination.branch.merge_strategies,%2Bdestination.branch.default_merge_strategy";
 /// Ways to merge that have a name on all hosts, with the host's names. Its own names are accepted as well.
-const METHODS: [(&str, &str); 5] = [
+pub(super) const METHODS: [(&str, &str); 5] = [
     ("merge", "merge_commit"),
     ("rebase", "rebase_fast_forward"),
     ("rebase-merge", "rebase_merge"),

@@ -14,7 +14,7 @@ use tidelock_core::domain::{PullRequest, RepoId};
 const TRIES: usize = 3;
 /// Ways to merge that have a name on all hosts, with the host's names. Its own names are accepted as well
 /// (confluence.atlassian.com/bitbucketserver, "Pull request merge strategies").
-const METHODS: [(&str, &str); 5] = [
+pub(super) const METHODS: [(&str, &str); 5] = [
     ("merge", "no-ff"),
     ("rebase", "rebase-ff-only"),
     ("rebase-merge", "rebase-no-ff"),

@@ -11,7 +11,7 @@ const HOOK_PAGES: u32 = 10;
 /// Longest text of the host that is kept, such as a version, in characters.
 const MAX_WORD: usize = 60;
 /// Ways to merge, with the repository's key that allows each (modules/structs/repo.go).
-const STYLES: [(&str, &str); 5] = [
+pub(super) const STYLES: [(&str, &str); 5] = [
     ("merge", "allow_merge_commits"),
     ("rebase", "allow_rebase"),
     ("rebase-merge", "allow_rebase_explicit"),

@@ -11,7 +11,7 @@ use tidelock_core::domain::{CommitSha, PullRequest};
 /// Most requests while GitHub still computes whether a pull request can be merged.
 const POLLS: usize = 5;
 /// Ways to merge, best first, with the repository's key that allows each.
-const METHODS: [(&str, &str); 3] =
+pub(super) const METHODS: [(&str, &str); 3] =
     [("merge", "allow_merge_commit"), ("rebase", "allow_rebase_merge"), ("squash", "allow_squash_merge")];
 
 /// Adds a pull request to the end of its base branch's queue (docs.github.com/graphql, `enqueuePullRequest`).

@@ -8,6 +8,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tidelock_core::domain::PullRequest;
 
+/// Ways to merge that a request may ask for: as the project's settings say, and the same with squashed commits.
+pub(super) const METHODS: [&str; 2] = ["merge", SQUASH];
+const SQUASH: &str = "squash";
 /// Most requests while the host merges, which may go on after its answer.
 const POLLS: usize = 12;
 
@@ -28,7 +31,7 @@ pub(super) async fn merge(
     }
     let path = format!("{}/merge", host.pull_path(&pull.id)?);
     let mut body = json!({ "sha": pull.head.commit });
-    if method == Some("squash") {
+    if method == Some(SQUASH) {
         body["squash"] = json!(true);
     }
     if source == SourceBranch::Delete && !pull.fork {

@@ -25,7 +25,7 @@ pub(super) const SECTIONS: &[Section] = &[
                 .of("autodiscover")
                 .by_default("`--autodiscover-mode`")
                 .example("{mode: enabled, ignore_paths: ['examples/**']}"),
-            key("automerge", "Merge when all that was planned of the head is applied ([differences](differences.md#automerge)).")
+            key("automerge", "Merge when all that was planned of the head is applied ([differences](differences.md#automerge)). `automerge: false` in `repos.yaml` overrides it.")
                 .by_default("`--automerge`")
                 .example("true"),
             key("parallel_plan", "Plan projects of one order group at the same time, up to `--parallel-pool-size`.")

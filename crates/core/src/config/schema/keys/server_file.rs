@@ -159,6 +159,15 @@ pub(super) const SECTIONS: &[Section] = &[
                 .example("{schedule: '0 3 * * *', timezone: Europe/Berlin}")
                 .only_here(),
             key("silence_pr_comments", "Commands whose results are left out of comments.").listed().default("[]").example("[plan]"),
+            key("automerge", "[Merge](repo-config.md#automerge) when all that was planned is applied. With `false`, no repo config turns it on.")
+                .by_default("`--automerge`")
+                .example("true")
+                .only_here(),
+            key("merge_method", "[Way to merge](repo-config.md#automerge) then.")
+                .listed()
+                .by_default("`--automerge-method`")
+                .example("squash")
+                .only_here(),
             key("delete_source_branch_on_merge", "Delete the branch at an automerge. Atlantis does not on GitHub.").default("false"),
         ],
     },
