@@ -1,4 +1,4 @@
-//! Automatic re-plans: of pull requests whose turn it is, and of invalidated plans. The rules of `locks` select them, and the same
+//! Automatic re-plans: of pull requests whose turn it is, of invalidated plans, and after failed applies. The rules of `locks` select them, and the same
 //! transaction records them. Here they are enqueued: a few at a time, behind all commands of people, and when the machine has time.
 
 use super::actor::{enqueue, fetch_pull, plan_unasked, pusher};
@@ -8,7 +8,7 @@ use super::recorder;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::reply::Message;
 use crate::domain::state::Cause;
-use crate::domain::waiting::{Replan, ReplanId, WaitCause, WaitingPull};
+use crate::domain::waiting::{Replan, ReplanId, WaitingPull};
 use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::execute::permissions::{self, Planner};
 use crate::execute::{self, measured};
@@ -135,14 +135,15 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item
 async fn note_waits(inner: &Inner, id: &PullId, due: &[ProjectId]) -> Result<()> {
     let of = id.clone();
     let waits = inner.ctx.store.read(move |view| view.waits_of(&of)).await?;
-    let is_due = |wait: &&WaitingPull| due.contains(&wait.project) && wait.cause != WaitCause::Invalidated;
+    let is_due = |wait: &&WaitingPull| due.contains(&wait.project) && wait.cause.is_refusal();
     for wait in waits.iter().filter(is_due) {
         inner.ctx.meters.waited_in_line(measured::since(wait.since));
     }
     Ok(())
 }
 
-/// Reports those projects as free that the pull request waited for, because it was refused. Invalidated plans were reported before.
+/// Reports those projects as free that the pull request waited for, because it was refused. Invalidated plans and
+/// failed applies were reported before.
 async fn give_up(
     inner: &Arc<Inner>,
     id: &PullId,

@@ -93,6 +93,8 @@ pub(super) struct StateChangeEnd {
     pub(super) resets_applied: bool,
     /// Event for the merged changes that it satisfies.
     pub(super) satisfied: Option<LockEvent>,
+    /// Event that queues a re-plan after a failed apply.
+    pub(super) replan: Option<LockEvent>,
     /// State that Terraform could not save.
     pub(super) errored: Option<KeptFile>,
     pub(super) notifications: Vec<Notification>,
@@ -180,7 +182,7 @@ impl StateChangeEnd {
         if self.invalidates_plans {
             self.invalidate_plans(tx, job, notices)?;
         }
-        self.satisfied.iter().try_for_each(|event| notices.record(tx, event).map(drop))?;
+        self.satisfied.iter().chain(&self.replan).try_for_each(|event| notices.record(tx, event).map(drop))?;
         self.errored.iter().try_for_each(|file| tx.keep_file(file))?;
         if let Some((found, remediation)) = &self.remediation {
             tx.put_drift(found)?;

@@ -235,6 +235,7 @@ pub(super) fn wait_words(cause: WaitCause) -> &'static str {
         WaitCause::Plan => "its plan was refused",
         WaitCause::Apply => "its apply was refused",
         WaitCause::Invalidated => "its plan was invalidated",
+        WaitCause::ApplyFailed => "its apply failed",
     }
 }
 

@@ -28,6 +28,7 @@ mod doctor;
 mod drift;
 mod examples;
 mod executors;
+mod failed_applies;
 mod first_hour;
 mod flow;
 mod folding;

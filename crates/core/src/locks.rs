@@ -169,6 +169,15 @@ pub enum LockEvent {
         /// Time of the change.
         at: Timestamp,
     },
+    /// The apply of a project has failed, so that it is planned again.
+    ApplyFailed {
+        /// The pull request.
+        pull: PullId,
+        /// The project.
+        project: ProjectId,
+        /// Time of the end of the apply.
+        at: Timestamp,
+    },
     /// A project matches its code: it was applied, or planned without changes, at a commit that contains these merges.
     Satisfied {
         /// The pull request that applied or planned it.

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "approvals",
     "apply_scope",
     "on_merge",
@@ -21,6 +21,7 @@ const KEYS: [&str; 16] = [
     "drift",
     "executor",
     "merge_method",
+    "replan_after_failed_apply",
     "executors",
     "freeze",
     "plan_max_age",

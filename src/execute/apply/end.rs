@@ -6,10 +6,12 @@ use super::super::job::JobRun;
 use super::super::job_end::{JobChange, StateChangeEnd};
 use super::super::merged;
 use crate::config::ProjectConfig;
-use crate::domain::outcome::JobOutcome;
+use crate::domain::outcome::{Failure, JobOutcome, Outcome, Reason};
 use crate::domain::state::{AuditEntry, PlanRecord, ProjectState, ProjectStatus};
+use crate::locks::LockEvent;
 use crate::notifications::ApplyEnd;
 use crate::store::KeptFile;
+use crate::terraform::state_lock::find_lock;
 use jiff::Timestamp;
 
 /// Returns the change that comes with the end of an apply. `errored`: the state that Terraform could not save.
@@ -40,11 +42,39 @@ pub(in super::super) async fn change(
         because: format!("{} was applied", config.id.label()),
         notifications: ctx.notifier.of_apply(&end),
         satisfied: if whole { merged::satisfied(ctx, work, config, plan).await } else { None },
+        replan: replan(job, config, outcome, errored.as_ref()),
         status: Some(status),
         errored,
         audit: entry(work, config, plan, if success { "applied" } else { "failed" }),
         ..StateChangeEnd::default()
     }))
+}
+
+/// Returns the event that queues a re-plan after a failed apply, if `repos.yaml` asks for it. There is none after an apply that was
+/// cancelled or that took too long, or after the merge. There is none either where a plan would fail or mislead: the state is locked, or Terraform could
+/// not save it.
+fn replan(
+    job: &JobRun<'_>,
+    config: &ProjectConfig,
+    outcome: &JobOutcome,
+    errored: Option<&KeptFile>,
+) -> Option<LockEvent> {
+    let work = job.work;
+    let has_failed = match &outcome.outcome {
+        Outcome::Errored(fault) => {
+            matches!(fault.reason, Reason::Apply | Reason::Init) && find_lock(&fault.output).is_none()
+        }
+        // Terraform has found that the plan is out of date.
+        Outcome::Failed(failure) => matches!(failure, Failure::StalePlan { .. }),
+        _ => false,
+    };
+    let is_wanted = has_failed
+        && work.rules.replan_after_failed_apply
+        && work.after_merge.is_none()
+        && errored.is_none()
+        && work.cancel.check().is_ok();
+    let (pull, project, at) = (work.pull.id.clone(), config.id.clone(), Timestamp::now());
+    is_wanted.then_some(LockEvent::ApplyFailed { pull, project, at })
 }
 
 /// Returns an entry of the audit log on an apply of this plan.

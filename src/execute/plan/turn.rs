@@ -15,15 +15,14 @@ use anyhow::Result;
 use std::collections::BTreeSet;
 
 /// Returns the projects that the pull request waited for because it was refused, or because of other projects of its own. It was notified
-/// of invalidated plans when that happened.
+/// of invalidated plans and failed applies when that happened.
 pub(crate) async fn waited_for(ctx: &Context, pull: &PullId, mut projects: Vec<ProjectId>) -> Result<Vec<ProjectId>> {
     let pull = pull.clone();
     let (waits, statuses) =
         ctx.store.read(move |view| Ok((view.waits_of(&pull)?, view.project_statuses(&pull)?))).await?;
     projects.retain(|project| {
         let is_deferred = |status: &ProjectStatus| status.project == *project && status.state == ProjectState::Deferred;
-        waits.iter().any(|wait| wait.project == *project && wait.cause != WaitCause::Invalidated)
-            || statuses.iter().any(is_deferred)
+        waits.iter().any(|wait| wait.project == *project && wait.cause.is_refusal()) || statuses.iter().any(is_deferred)
     });
     Ok(projects)
 }
@@ -63,6 +62,8 @@ pub(super) async fn causes(ctx: &Context, work: &CommandRun) -> Result<BTreeSet<
         match (wait, state) {
             (_, Some(ProjectState::Deferred)) => Some("a dependency was applied"),
             (Some(WaitCause::Plan | WaitCause::Apply), _) => Some("a project was released"),
+            // A plan that goes on after a restart has left the line.
+            (Some(WaitCause::ApplyFailed), _) | (None, Some(ProjectState::ApplyErrored)) => Some("the apply failed"),
             (Some(WaitCause::Invalidated), _) | (None, Some(ProjectState::PlanInvalidated)) => {
                 Some("the last plan was invalidated")
             }

@@ -1,4 +1,4 @@
-//! `automerge` and `merge_method`: their values with their places, and methods that a host does not have.
+//! `automerge`, `merge_method` and `replan_after_failed_apply`: their values with their places, and methods that a host does not have.
 
 use super::{check, only_error, story};
 use insta::assert_snapshot;
@@ -11,6 +11,7 @@ repos:
   merge_method: squash
 - id: github.com/acme/infra
   automerge: false
+  replan_after_failed_apply: true
 ";
 /// Two hosts.
 const HOSTS: [&str; 6] = [
@@ -30,14 +31,16 @@ fn who_says_that_it_is_merged_and_how_is_listed() {
     fs::write(dir.path().join("atlantis.yaml"), "version: 3\nautomerge: true\n").unwrap();
     let (code, text) = check(&["--repos-config", repos.to_str().unwrap(), dir.path().to_str().unwrap()], &[]);
     assert_eq!(code, Some(0), "{text}");
-    let keys = ["automerge", "merge_method", "the repo config cannot"];
+    let keys = ["automerge", "merge_method", "replan_after", "the repo config cannot"];
     let told: Vec<&str> =
         text.lines().filter(|line| keys.iter().any(|key| line.contains(key))).map(str::trim).collect();
     assert_snapshot!(told.join("\n").replace(dir.path().to_str().unwrap(), "DIR"), @r"
     automerge                    off   [DIR/repos.yaml line 6, entry 2]
     the repo config cannot turn it on here
     merge_method                 squash   [DIR/repos.yaml line 4, entry 1]
+    replan_after_failed_apply    on   [DIR/repos.yaml line 7, entry 2]
     - DIR/repos.yaml line 4: Atlantis has no key `merge_method`, and refuses the file
+    - DIR/repos.yaml line 7: Atlantis has no key `replan_after_failed_apply`, and refuses the file
     - DIR/repos.yaml line 6, entry 2: Atlantis has no key `automerge` in `repos.yaml`, and refuses the file
     ");
 }

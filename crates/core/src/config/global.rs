@@ -88,6 +88,7 @@ struct RepoEntry {
     automerge: Option<bool>,
     merge_method: Option<MergeMethod>,
     delete_source_branch_on_merge: Option<bool>,
+    replan_after_failed_apply: Option<bool>,
     repo_locks: Option<LockMode>,
     apply_scope: Option<ApplyScope>,
     on_merge: Option<OnMerge>,
@@ -198,6 +199,8 @@ pub struct RepoRules {
     pub merge_method: Option<MergeMethod>,
     /// `delete_source_branch_on_merge`.
     pub delete_source_branch_on_merge: bool,
+    /// `replan_after_failed_apply`: a project is planned again once its apply has failed.
+    pub replan_after_failed_apply: bool,
     /// `repo_locks`, including the old key `repo_locking`.
     pub repo_locks: LockMode,
     /// `apply_scope`; absent if the mode decides.
@@ -344,6 +347,8 @@ impl GlobalConfig {
             automerge: last_said(&matching, |entry| &entry.automerge),
             merge_method: last_said(&matching, |entry| &entry.merge_method),
             delete_source_branch_on_merge: last_said(&matching, |entry| &entry.delete_source_branch_on_merge)
+                .unwrap_or_default(),
+            replan_after_failed_apply: last_said(&matching, |entry| &entry.replan_after_failed_apply)
                 .unwrap_or_default(),
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
             apply_scope: last_said(&matching, |entry| &entry.apply_scope),

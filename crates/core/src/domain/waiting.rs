@@ -46,6 +46,15 @@ pub enum WaitCause {
     /// Its plan was invalidated.
     #[serde(rename = "fall")]
     Invalidated,
+    /// Its apply failed.
+    ApplyFailed,
+}
+
+impl WaitCause {
+    /// Returns true if a lock or an owner refused the pull request.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, WaitCause::Plan | WaitCause::Apply)
+    }
 }
 
 /// Position of a pull request in the line.

@@ -12,6 +12,7 @@ use crate::domain::state::ProjectLock;
 use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::{PlaceInLine, PlannedAgain, WaitCause, WaitingPull};
 use crate::domain::{ProjectId, PullId, RepoId};
+use jiff::Timestamp;
 
 /// Returns the oldest lock of another pull request that blocks this one from a project. It is for the same state, under any name, unless
 /// both are known to have different states. None if the pull request has an older lock on the project itself.
@@ -193,6 +194,16 @@ impl Transition {
             };
         }
         self.follows.invalidated = invalidated;
+    }
+
+    /// Queues a re-plan of a project whose apply has failed: at once, or after the pull request that has it meanwhile.
+    pub(super) fn line_up_failed(&mut self, pull: &PullId, project: &ProjectId, at: Timestamp) {
+        let (waiter, address) = (pull.clone(), StateAddress::default());
+        let cause = WaitCause::ApplyFailed;
+        self.wait(WaitingPull { project: project.clone(), pull: waiter, since: at, cause, address });
+        if self.row(pull, project).is_some_and(|row| self.blocker(row).is_none()) {
+            self.give_turn(pull, project);
+        }
     }
 
     /// Gives turns to those in line for a state, in order, if it is free for them and no earlier plan will lock it.

@@ -48,6 +48,7 @@ impl LockEvent {
             | LockEvent::StateChanged { pull, .. }
             | LockEvent::Satisfied { pull, .. }
             | LockEvent::Reopened { pull }
+            | LockEvent::ApplyFailed { pull, .. }
             | LockEvent::ReminderDue { pull, .. }
             | LockEvent::TurnBegins { pull, .. }
             | LockEvent::TurnEnds { pull, .. }
@@ -106,6 +107,7 @@ impl LockEvent {
             | LockEvent::TurnEnds { .. }
             | LockEvent::Satisfied { .. }
             | LockEvent::Reopened { .. }
+            | LockEvent::ApplyFailed { .. }
             | LockEvent::ReminderDue { .. } => Vec::new(),
         }
     }
@@ -185,6 +187,7 @@ impl LockEvent {
                 [wanted(project)].into()
             }
             LockEvent::NotPlanned { pull, project }
+            | LockEvent::ApplyFailed { pull, project, .. }
             | LockEvent::StateChanged { pull, project, .. }
             | LockEvent::Satisfied { pull, project, .. } => [(pull.repo.clone(), project.clone())].into(),
             LockEvent::TurnBegins { pull, projects, .. } | LockEvent::TurnEnds { pull, projects } => {

@@ -56,6 +56,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 step.remedy_ended(pull, project, *at);
             }
         }
+        LockEvent::ApplyFailed { pull, project, at } => step.line_up_failed(pull, project, *at),
         LockEvent::Satisfied { pull, project, merges, alone } => {
             step.satisfied(pull, project, merges, |name| *alone || name == project);
         }

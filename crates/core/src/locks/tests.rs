@@ -46,6 +46,10 @@ enum Action {
         pull: u64,
         project: u8,
     },
+    ApplyFailed {
+        pull: u64,
+        project: u8,
+    },
     Unlock {
         pull: u64,
     },
@@ -157,6 +161,9 @@ impl History {
                 outputs: true,
                 at: Timestamp::UNIX_EPOCH,
             },
+            Action::ApplyFailed { pull, project: number } => {
+                LockEvent::ApplyFailed { pull: pull_id(pull), project: project(number), at: Timestamp::UNIX_EPOCH }
+            }
             Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), only: None, accept_drift: false, by },
             Action::Delete { project, applying } => {
                 LockEvent::LockDeleted { key: lock(0, project).key(), applying: applying.then(|| "job".into()), by }
@@ -347,6 +354,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         LockEvent::PlanBegins { pull, .. }
         | LockEvent::NotPlanned { pull, .. }
         | LockEvent::StateChanged { pull, .. }
+        | LockEvent::ApplyFailed { pull, .. }
         | LockEvent::Unlocked { pull, .. }
         | LockEvent::TurnBegins { pull, .. }
         | LockEvent::TurnEnds { pull, .. }
@@ -383,6 +391,7 @@ fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
         | LockEvent::StateChangeBegins { .. }
         | LockEvent::TurnBegins { .. }
         | LockEvent::TurnEnds { .. }
+        | LockEvent::ApplyFailed { .. }
         | LockEvent::StateChanged { .. } => false,
         _ => unreachable!("only of mode `strict`"),
     };
@@ -466,7 +475,8 @@ fn actions() -> impl Strategy<Value = Action> {
         1 => one.clone().prop_map(|(pull, project)| Action::GoOn { pull, project }),
         1 => one.clone().prop_map(|(pull, project)| Action::Import { pull, project }),
         1 => one.clone().prop_map(|(pull, project)| Action::TurnEnds { pull, project }),
-        1 => one.prop_map(|(pull, project)| Action::Changed { pull, project }),
+        1 => one.clone().prop_map(|(pull, project)| Action::Changed { pull, project }),
+        1 => one.prop_map(|(pull, project)| Action::ApplyFailed { pull, project }),
         1 => pull.clone().prop_map(|pull| Action::Unlock { pull }),
         1 => (project, any::<bool>()).prop_map(|(project, applying)| Action::Delete { project, applying }),
         1 => pull.prop_map(|pull| Action::Close { pull }),

@@ -62,6 +62,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                     LockEvent::PlanBegins { pull, projects, everything: flag }
                 }
                 3 if flag => LockEvent::PlanGoesOn { projects: vec![one] },
+                3 if plan % 2 == 0 => LockEvent::ApplyFailed { pull, project, at: jiff::Timestamp::UNIX_EPOCH },
                 3 => LockEvent::NotPlanned { pull, project },
                 4 => LockEvent::ApplyBegins { plan: plan.to_string().into(), job: "job".into(), project: one },
                 5 => LockEvent::StateChangeBegins { project: one, job: "job".into(), head: "head".into() },

@@ -63,6 +63,7 @@ fn events() -> Vec<LockEvent> {
         LockEvent::ApplyBegins { plan: id.into(), job: job.into(), project: strict.clone() },
         LockEvent::StateChangeBegins { project: strict, job: job.into(), head: head.into() },
         LockEvent::StateChanged { pull: pull.clone(), project: project.clone(), outputs: true, at: at(9) },
+        LockEvent::ApplyFailed { pull: pull.clone(), project: project.clone(), at: at(9) },
         LockEvent::Satisfied { pull: pull.clone(), project: project.clone(), merges: Vec::new(), alone: true },
         LockEvent::PlansInvalidated {
             plans: vec![id.into()],

@@ -76,6 +76,20 @@ fn a_replan_is_for_free_projects_that_are_still_waited_for_and_passes_the_other_
 }
 
 #[test]
+fn a_project_whose_apply_failed_is_planned_again_once_nobody_else_has_it() {
+    let failed = LockEvent::ApplyFailed { pull: pull_id(1), project: project(0), at: Timestamp::UNIX_EPOCH };
+    let row = WaitingPull { cause: WaitCause::ApplyFailed, ..waits(1, 0) };
+    let (after, follows) = step(World { locks: vec![lock(1, 0)], ..World::default() }, &failed);
+    assert_eq!((follows.turns, &after.waiters), (vec![(pull_id(1), project(0))], &vec![row.clone()]));
+    let (after, follows) = step(after, &begins(1, &[0]));
+    assert_eq!(follows.due, [project(0)]);
+    let (after, follows) = step(after, &LockEvent::TurnEnds { pull: pull_id(1), projects: vec![project(0)] });
+    assert_eq!((follows.turns, after.waiters), (vec![], vec![]));
+    let (after, follows) = step(World { locks: vec![lock(2, 0)], ..World::default() }, &failed);
+    assert_eq!((follows.turns, after.waiters), (vec![], vec![row]));
+}
+
+#[test]
 fn a_deferred_project_joins_the_line_when_its_turn_begins() {
     let statuses = [
         status(0, ProjectState::Applied, &[]),

@@ -169,6 +169,9 @@ pub(super) const SECTIONS: &[Section] = &[
                 .example("squash")
                 .only_here(),
             key("delete_source_branch_on_merge", "Delete the branch at an automerge. Atlantis does not on GitHub.").default("false"),
+            key("replan_after_failed_apply", "With `true`, [plan a project again](#after-a-failed-apply) once its apply has failed.")
+                .default("false")
+                .only_here(),
         ],
     },
     Section {
