@@ -264,6 +264,37 @@ fn a_lock_file_that_git_has_is_neither_deleted_nor_upgraded_past() {
     });
 }
 
+/// Stand-in for Terraform, whose first `init` does not reach the registry.
+const INIT_WITHOUT_REGISTRY: &str = r#"#!/bin/sh
+case "$1" in
+  version) echo 'Terraform v1.11.4' ;;
+  init)
+    echo begun >> {tmp}/inits
+    [ $(wc -l < {tmp}/inits) -gt 1 ] && exit
+    echo 'Error: Failed to install provider: could not connect to registry.terraform.io' >&2
+    exit 1 ;;
+  plan)
+    while [ "$1" != -out ]; do shift; done
+    echo plan > "$2"
+    echo 'Plan: 1 to add, 0 to change, 0 to destroy.' ;;
+esac
+"#;
+
+#[test]
+fn an_init_that_does_not_reach_the_registry_is_repeated_and_the_comment_counts() {
+    let path = format!("{{own}}/bin:{}", std::env::var("PATH").unwrap());
+    run_test(Setup::one_project().variable("PATH", &path), async |ctx| {
+        let terraform_path = ctx.own.join("bin/terraform");
+        std::fs::create_dir(ctx.own.join("bin")).unwrap();
+        std::fs::write(&terraform_path, ctx.fill(INIT_WITHOUT_REGISTRY)).unwrap();
+        make_executable(&terraform_path);
+        let pull = ctx.open_input("change", "2").await;
+        let plan = ctx.next(&pull).await;
+        plan.is("plan", "success").has("`terraform init` was repeated once").has("could not connect to registry");
+        assert_eq!(ctx.lines("inits"), 2);
+    });
+}
+
 #[test]
 fn changes_behind_a_prefix_are_counted_and_none_is_none() {
     let line = |text: &str| format!("        - run: \"echo '10:09:53.115 STDOUT [vpc] terraform: {text}'\"\n");

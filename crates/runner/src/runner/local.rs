@@ -15,6 +15,7 @@ mod pairs;
 mod planned_code;
 mod policies;
 mod remote;
+mod repeats;
 mod sealed;
 mod separation;
 mod stage;

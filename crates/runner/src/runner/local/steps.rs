@@ -73,17 +73,19 @@ impl Stage<'_> {
         };
         let (program, args) = self.program(args);
         let what = format!("{} init", self.place.tool.name());
-        // Terragrunt's files name commands that run before it, which would get the token.
-        let fetches_modules = self.place.tool.terragrunt.is_none();
-        let result = self.run_call(Call { fetches_modules, installs: true, ..Call::new(&what, program, args) }).await;
+        let (result, repeats) = self.run_init(&what, program, &args).await;
         drop(guard);
-        if let Err(Broken::Problem(mut problem, output)) = result {
+        if let Err(Broken::Problem(mut problem, mut output)) = result {
+            if !repeats.is_empty() {
+                output = format!("{repeats}\n{output}");
+            }
             if let StepProblem::NotStarted { init, .. } | StepProblem::Exit { init, .. } = &mut problem {
                 *init = true;
             }
             return Err(Broken::Problem(problem, output));
         }
         result?;
+        self.shown.extend((!repeats.is_empty()).then_some(repeats));
         if !had_lock {
             // Without a record the lock file counts as the repository's.
             let _ = self.place.in_dir(files::note_generated_lock).await;
