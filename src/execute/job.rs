@@ -240,6 +240,11 @@ impl<'a> JobRun<'a> {
         recorder::end_job(ctx, work, self.ended(outcome, change)).await
     }
 
+    /// Returns true if a process of the job was killed, so that its lock on the state may be left.
+    pub(super) fn was_killed(&self) -> bool {
+        self.killed
+    }
+
     /// Returns the job's end with its change, for a caller that commits it together with more.
     pub(super) fn ended(self, outcome: JobOutcome, change: JobChange) -> JobEnd {
         measured::job_ended(self.ctx, self.work, self.record.started, &outcome);

@@ -33,8 +33,9 @@ fn a_project_is_planned_again_once_after_each_failed_apply() {
 }
 
 #[test]
-fn no_plan_follows_an_apply_that_was_interrupted_or_refused() {
-    let rules = workflow(&format!("{KEY}\napply_requirements: [approved]"), &[PLANNED], &[&gate("apply"), "exit 1"]);
+fn no_plan_follows_an_apply_that_was_interrupted_killed_or_refused() {
+    let apply = ["[ ! -e {tmp}/fatal ] || kill -9 $$", &gate("apply"), "exit 1"];
+    let rules = workflow(&format!("{KEY}\napply_requirements: [approved]"), &[PLANNED], &apply);
     run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
@@ -44,6 +45,11 @@ fn no_plan_follows_an_apply_that_was_interrupted_or_refused() {
         ctx.reached("apply", 1).await;
         ctx.say(&pull, "atlantis cancel --apply").await.is_message("cancelled");
         ctx.next(&pull).await.is("apply", "error").because("interrupted");
+        ctx.quiet().await;
+        std::fs::write(ctx.tmp.join("fatal"), "").unwrap();
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "error").has("signal 9");
+        ctx.next(&pull).await.is_message("interrupted").has("may have left its state lock");
         ctx.quiet().await;
         ctx.say(&pull, "atlantis help").await.is_message("help");
     });

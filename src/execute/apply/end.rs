@@ -51,8 +51,8 @@ pub(in super::super) async fn change(
 }
 
 /// Returns the event that queues a re-plan after a failed apply, if `repos.yaml` asks for it. There is none after an apply that was
-/// cancelled or that took too long, or after the merge. There is none either where a plan would fail or mislead: the state is locked, or Terraform could
-/// not save it.
+/// cancelled, was killed or took too long, and none after the merge. There is none either where a plan would fail or mislead: the state
+/// is locked, or Terraform could not save it.
 fn replan(
     job: &JobRun<'_>,
     config: &ProjectConfig,
@@ -62,7 +62,10 @@ fn replan(
     let work = job.work;
     let has_failed = match &outcome.outcome {
         Outcome::Errored(fault) => {
-            matches!(fault.reason, Reason::Apply | Reason::Init) && find_lock(&fault.output).is_none()
+            matches!(fault.reason, Reason::Apply | Reason::Init)
+                && find_lock(&fault.output).is_none()
+                // The file may be there without a copy of it.
+                && !fault.output.contains("errored.tfstate")
         }
         // Terraform has found that the plan is out of date.
         Outcome::Failed(failure) => matches!(failure, Failure::StalePlan { .. }),
@@ -72,6 +75,7 @@ fn replan(
         && work.rules.replan_after_failed_apply
         && work.after_merge.is_none()
         && errored.is_none()
+        && !job.was_killed()
         && work.cancel.check().is_ok();
     let (pull, project, at) = (work.pull.id.clone(), config.id.clone(), Timestamp::now());
     is_wanted.then_some(LockEvent::ApplyFailed { pull, project, at })
