@@ -112,7 +112,7 @@ fn each_mistake_in_a_repositorys_file_names_its_place_and_key() {
     dup-names: 5:3 projects[1]: found two or more projects with name "x"; names must be unique
     duplicate-key: 5:3 workspace: the key `workspace` is there twice
     empty-name: 4:9 projects[0].name: name: if set it cannot be empty; name the project or drop the key
-    executor-of-server: 4:3 projects[0].executor: unknown key `executor`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze
+    executor-of-server: 4:3 projects[0].executor: unknown key `executor`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze, tags
     glob-with-name: 4:9 projects[0].name: name: not allowed together with a glob in `dir`: the projects would share it
     list-expected: 4:15 projects[0].depends_on: `depends_on`: a list is expected here
     missing-dir: 3:3 projects[0]: dir cannot be blank: every project needs `dir`, such as `dir: .`
@@ -122,7 +122,7 @@ fn each_mistake_in_a_repositorys_file_names_its_place_and_key() {
     unclosed-quote: 5:1 terraform_version: invalid indentation in multiline quoted scalar
     unknown-alias: 4:13 autoplan: `autoplan`: alias references unknown anchor
     unknown-key: 2:1 unknown_key: unknown key `unknown_key`; known here: version, projects, workflows, policies, autodiscover, automerge, parallel_plan, parallel_apply, delete_source_branch_on_merge, emoji_reaction, allowed_regexp_prefixes, abort_on_execution_order_fail, repo_locks, silence_pr_comments
-    unknown-project-key: 4:3 projects[0].colour: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze
+    unknown-project-key: 4:3 projects[0].colour: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze, tags
     workflow-not-allowed: 4:13 projects[0].workflow: not allowed to set `workflow` here: remove it, or have an operator set `allowed_overrides: [workflow]` for this repository in the server-side config
     workflows-not-allowed: 5:3 workflows.custom: not allowed to define custom `workflows` here: remove them, or have an operator set `allow_custom_workflows: true` for this repository in the server-side config
     wrong-type: 5:14 projects[0].autoplan.enabled: `enabled`: true or false is expected here
@@ -197,6 +197,7 @@ projects:
 - name: empty
   dir: empty
   workflow: default
+  tags: [env:prod, net]
 ";
 
 fn story() -> TempDir {
@@ -274,8 +275,10 @@ fn each_value_comes_with_its_origin_and_what_differs_is_named() {
       terraform_version            Terraform 1.5.7   [ATLANTIS_DEFAULT_TF_VERSION]
       autoplan                     on   [default]
                                    files: **/*.tf*, **/*.tofu, **/*.tofu.json, **/terragrunt.hcl, **/.terraform.lock.hcl
+      tags                         env:prod, net   [atlantis.yaml line 16]
 
     Otherwise than in Atlantis, of what is used here:
+      - atlantis.yaml line 16: Atlantis has no key `tags`, and refuses the file
       - repo_locks.mode strict: Atlantis has no such mode, and refuses the file
       - approved: the latest review of each person with write access counts; requested changes block, and the author's own approval does not count
       - undiverged is checked with --checkout-strategy=branch too; Atlantis takes it for met there

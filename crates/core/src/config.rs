@@ -173,6 +173,9 @@ pub struct ProjectConfig {
     /// `freeze`: times in which the project is not applied.
     #[serde(default)]
     pub freeze: Vec<FreezeWindow>,
+    /// `tags`: only for `--tag`, never for a permission.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Executors of its stages.
     #[serde(default, skip_serializing_if = "StageExecutors::are_local")]
     pub executors: StageExecutors,
@@ -213,6 +216,7 @@ impl ProjectConfig {
             allowed: None,
             approvals: rules.approvals.clone(),
             freeze: rules.freeze.clone(),
+            tags: Vec::new(),
             shares_state: false,
         }
     }
@@ -265,6 +269,8 @@ impl ProjectConfig {
             // Approvals and freezes are checked at their present values.
             approvals: _,
             freeze: _,
+            // They only select projects.
+            tags: _,
             executors,
             // Other projects in its directory do not change it.
             shares_state: _,

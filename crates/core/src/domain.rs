@@ -34,6 +34,7 @@ pub mod requirement;
 mod secret;
 pub mod state;
 pub mod state_address;
+pub mod tags;
 pub mod waiting;
 
 pub use commit_address::CommitAddress;

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "approvals",
     "apply_scope",
     "on_merge",
@@ -29,6 +29,7 @@ const KEYS: [&str; 17] = [
     "allowed_teams",
     "terragrunt",
     "terragrunt_version",
+    "tags",
     "scope",
 ];
 

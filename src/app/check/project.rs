@@ -182,6 +182,9 @@ fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usiz
         let group = config.execution_order_group.to_string();
         values.push(value("execution_order_group", group, own("execution_order_group")));
     }
+    if !config.tags.is_empty() {
+        values.push(value("tags", listed(&config.tags), own("tags")));
+    }
     if !config.depends_on.is_empty() {
         values.push(value("depends_on", listed(&config.depends_on), own("depends_on")));
     }

@@ -9,7 +9,10 @@ use super::{ApplyScope, ConfigError, ConfigErrors, LockMode, LockScope, OnMerge,
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
+use crate::domain::tags::{MAX_TAGS, tag_problem};
 use regex::Regex;
+use serde_saphyr::Spanned;
+use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -76,6 +79,20 @@ pub(super) fn people(
         Ok(()) => Ok(text.value.clone()),
         Err(problem) => Err(error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value)))),
     }))
+}
+
+/// Parses tags of a project, each once.
+pub(super) fn tags(list: &Spanned<Vec<LocatedText>>, file: &str) -> Result<Vec<String>, ConfigErrors> {
+    if list.value.len() > MAX_TAGS {
+        return Err(error_at(file, list, format!("tags: a project has {MAX_TAGS} tags at most")).into());
+    }
+    let mut tags: Vec<String> = all(list.value.iter().map(|text| match tag_problem(&text.value) {
+        None => Ok(text.value.clone()),
+        Some(problem) => Err(error_at(file, text, format!("tags: `{}` {problem}", quoted(&text.value)))),
+    }))?;
+    let mut seen = HashSet::new();
+    tags.retain(|tag| seen.insert(tag.clone()));
+    Ok(tags)
 }
 
 /// Parses a regex between slashes.

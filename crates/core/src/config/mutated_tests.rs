@@ -35,6 +35,7 @@ projects:
   execution_order_group: -1
   policy_check: true
   plan_max_age: 24h
+  tags: [env:prod, team:core]
   allowed_users: [alice]
   approvals: {any_of: ['team:acme/sre'], count: 1, of_plan: true}
   freeze: [{from: fri 16:00, to: mon 06:00, timezone: Europe/Berlin, except: ['user:alice'], reason: weekend}]

@@ -163,6 +163,7 @@ pub(super) struct RawProject {
     pub(super) allowed_teams: Option<Spanned<Vec<LocatedText>>>,
     pub(super) approvals: Option<Spanned<RawApprovals>>,
     pub(super) freeze: Option<Spanned<Vec<Spanned<RawFreezeWindow>>>>,
+    pub(super) tags: Option<Spanned<Vec<LocatedText>>>,
 }
 
 #[derive(Debug, Deserialize)]

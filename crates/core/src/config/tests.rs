@@ -56,6 +56,7 @@ fn the_digest_stays_when_only_looks_and_triggers_change() {
     changed.when_modified = vec!["*.tf".into()];
     changed.execution_order_group = 7;
     changed.delete_source_branch_on_merge = true;
+    changed.tags = vec!["env:prod".into()];
     assert_eq!(changed.digest(), project().digest());
 }
 

@@ -177,6 +177,7 @@ impl ProjectContext<'_> {
         let approvals = raw.approvals.as_ref().map(|own| approvals::rules(own, file));
         project.approvals = errors.key(approvals).or(project.approvals);
         errors.set(&mut project.freeze, raw.freeze.as_ref().map(|own| freeze::windows(&own.value, file)));
+        errors.set(&mut project.tags, raw.tags.as_ref().map(|list| checks::tags(list, file)));
         let autoplan = raw.autoplan.as_ref();
         project.autoplan_enabled = autoplan.and_then(|autoplan| autoplan.enabled).unwrap_or(true);
         project.when_modified = autoplan

@@ -10,6 +10,7 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("names must be unique", Repo, "{version: 3, projects: [{dir: a, name: n}, {dir: b, name: n}]}"),
     ("two or more projects with dir", Repo, "{version: 3, projects: [{dir: a}, {dir: a}]}"),
     ("not allowed together with a glob", Repo, "{version: 3, projects: [{dir: 'a*', name: n}]}"),
+    ("is a word of tag queries", Repo, "{version: 3, projects: [{dir: a, tags: [not]}]}"),
     ("`scope` is for `mode: strict` only", Repo, "{version: 3, repo_locks: {scope: project}}"),
     ("`apply` is for mode `strict` only", Repo, "{version: 3, projects: [{dir: a, on_merge: apply}]}"),
     ("it says nothing", Repo, "{version: 3, projects: [{dir: a, approvals: {any_of: []}}]}"),

@@ -4,9 +4,11 @@ use super::shared::{DURATION, REGEX, RULE, VERSION};
 use super::{Form, Section, key};
 use crate::config::freeze::MAX_WINDOWS;
 use crate::config::permissions::MAX_RULES;
+use crate::domain::tags::MAX_TAGS;
 
 const DIR: Form = Form { name: "path or glob", pattern: r"^([^.]|\.[^.])+\.?$|^\.$" };
 const NAME: Form = Form { name: "text", pattern: "^[A-Za-z0-9._~/-]+$" };
+const TAG: Form = Form { name: "text", pattern: "^[A-Za-z0-9][A-Za-z0-9_.:/@+=-]{0,99}$" };
 const WORKSPACE: Form = Form { name: "text", pattern: r"^([^-~\s/\\$][^\s/\\$]*)?$" };
 
 pub(super) const SECTIONS: &[Section] = &[
@@ -41,7 +43,7 @@ pub(super) const SECTIONS: &[Section] = &[
             .default("false"),
             key(
                 "allowed_regexp_prefixes",
-                "With `--enable-regexp-cmd`, a regular expression after `-p` has to begin with one of these. An empty list allows all.",
+                "A glob after `-p` that matches several projects has to begin with one of these. With `--enable-regexp-cmd`, the same holds for a regular expression. An empty list allows all.",
             )
             .example("[dev-]"),
             key("repo_locks", "Default for all listed projects. Atlantis ignores it where it is not permitted.")
@@ -82,6 +84,11 @@ pub(super) const SECTIONS: &[Section] = &[
             key("name", "Name for `-p`, unique in the file: letters, digits, `-`, `_`, `.`, `~` and `/`. Not with a glob.")
                 .form(NAME)
                 .example("network"),
+            key("tags", "Tags by which [`--tag`](commands.md#tags) selects the project: letters, digits and `-_.:/@+=`. They give no right to anything.")
+                .form(TAG)
+                .items(0, MAX_TAGS)
+                .example("[env:prod, team:core]")
+                .only_here(),
             key("workspace", "Workspace of Terraform.").form(WORKSPACE).default("default").example("prod"),
             key("branch", "Base branches of the pull requests in which the project exists, as `/^main$/`.")
                 .form(REGEX)
