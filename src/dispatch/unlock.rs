@@ -2,6 +2,7 @@
 //! end.
 
 mod others;
+mod selection;
 
 pub(super) use others::unlock_others;
 
@@ -9,18 +10,17 @@ use super::immediate_commands::{answer_later, entry};
 use super::inner::Inner;
 use super::queues::Item;
 use super::recorder::Commit;
-use crate::config::paths::Glob;
 use crate::config::permissions::Act;
-use crate::domain::command::{Command, Target};
+use crate::domain::command::Command;
 use crate::domain::reply::Message;
 use crate::domain::{JobId, ProjectId, PullId, PullRequest};
 use crate::execute::discarded::Discards;
-use crate::execute::linked_dirs::real_dirs;
 use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
 use crate::execute::remove_plan_files;
 use crate::locks::LockEvent;
 use crate::store::View;
 use anyhow::Result;
+use selection::UnlockSelection;
 use std::sync::Arc;
 
 /// Runs `unlock` on the pull request itself.
@@ -34,8 +34,19 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::UnlockRefused { because, link: None };
         return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
-    let target = real_target(inner, &pull.id, command).await?;
-    if let Some(because) = not_permitted(inner, pull, command, &target).await? {
+    let mut selection = selection(inner, &pull.id, command).await?;
+    if let Some(query) = &command.target.tag
+        && !selection.read_tags(inner, pull, query).await?
+    {
+        let because = format!(
+            "The tags of the projects are not known here: `--tag` reads them in the checkout of the last plan. Name the projects with \
+             `-p` or `-d`, or plan again, then comment `{} unlock --tag` again.",
+            inner.ctx.rendering.executable
+        );
+        let message = Message::UnlockRefused { because, link: None };
+        return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
+    }
+    if let Some(because) = not_permitted(inner, pull, command, &selection).await? {
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
@@ -50,8 +61,8 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     let (statuses, because) = (inner.ctx.statuses.clone(), format!("unlocked by {}", command.user));
     let commit = Commit::about(&pull.id).done(&item.cause, "unlocked");
     let follows = commit.record_with(inner, move |tx| {
-        let held = (!target.is_all()).then(|| held_or_awaited_by(tx, &id)).transpose()?;
-        let only = held.map(|held| held.into_iter().filter(|project| is_targeted(&target, project)).collect());
+        let held = (!selection.is_all).then(|| held_or_awaited_by(tx, &id)).transpose()?;
+        let only = held.map(|held| held.into_iter().filter(|project| selection.means(project)).collect());
         let discards = Discards::before(tx, &id)?;
         let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, accept_drift, by })?;
         discards.post(tx, &statuses, &because)?;
@@ -90,18 +101,11 @@ fn held_by_hand(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
     Ok(locks.chain(owners).collect())
 }
 
-/// Returns the target of a command, with the directories of a pull request to which its links lead.
-async fn real_target(inner: &Inner, pull: &PullId, command: &Command) -> Result<Target> {
-    let dirs = real_dirs(&inner.ctx, pull, &command.target.dirs).await?;
-    Ok(Target { dirs, ..command.target.clone() })
-}
-
-/// Returns true if `-d`, `-w` and `-p` select this project. A directory that is no valid glob selects itself.
-fn is_targeted(target: &Target, project: &ProjectId) -> bool {
-    let is_dir = |dir: &String| *dir == project.dir || Glob::new(dir).is_ok_and(|glob| glob.matches(&project.dir));
-    (target.dirs.is_empty() || target.dirs.iter().any(is_dir))
-        && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
-        && (target.projects.is_empty() || target.projects.iter().any(|name| project.name.as_ref() == Some(name)))
+/// Returns the selection of a command among the projects that a pull request holds or waits for, without `--tag`.
+async fn selection(inner: &Inner, pull: &PullId, command: &Command) -> Result<UnlockSelection> {
+    let id = pull.clone();
+    let held = inner.ctx.store.read(move |view| held_or_awaited_by(view, &id)).await?;
+    UnlockSelection::new(inner, pull, &command.target, &held).await
 }
 
 /// Returns a refusal if the person may not unlock each targeted project that the pull request holds. Write access to the repository is
@@ -110,12 +114,12 @@ async fn not_permitted(
     inner: &Inner,
     pull: &PullRequest,
     command: &Command,
-    target: &Target,
+    selection: &UnlockSelection,
 ) -> Result<Option<String>> {
     let id = pull.id.clone();
     let found = inner.ctx.store.read(move |view| Ok((held_by(view, &id)?, held_by_hand(view, &id)?)));
     let (mut held, by_hand) = found.await?;
-    held.retain(|project| is_targeted(target, project));
+    held.retain(|project| selection.means(project));
     let person = Asker::of(command);
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.id.repo, &pull.base.branch, person);
     for project in held.iter().map(Some).chain(held.is_empty().then_some(None)) {

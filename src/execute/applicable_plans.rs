@@ -77,10 +77,11 @@ impl ApplicablePlans {
         self.plans.iter().find(|plan| plan.project == *id)
     }
 
-    /// Returns the refusal of an apply of everything: if there is nothing to apply, or, without `--only`, if a project could not be
-    /// planned.
+    /// Returns the refusal of an apply that names no project: if there is nothing to apply, or, of everything without `--only`, if a
+    /// project could not be planned.
     pub(super) fn refusal(&self, ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
-        if !work.command.target.is_all() {
+        let target = &work.command.target;
+        if target.names_some() {
             return None;
         }
         let head = &work.pull.head.commit;
@@ -90,7 +91,7 @@ impl ApplicablePlans {
         let fault = |because: String| {
             CommandAnswer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() })
         };
-        if !without.is_empty() && !self.plans.is_empty() && !work.command.only {
+        if !without.is_empty() && !self.plans.is_empty() && !work.command.only && target.is_all() {
             return Some(fault(format!(
                 "Nothing was applied: {}. Fix it and plan again, or apply the others with `{} apply --only`",
                 what_failed(&without),

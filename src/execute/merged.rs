@@ -11,6 +11,7 @@ use super::context::Context;
 use super::prepare;
 use crate::checkout::{CheckoutError, Strategy};
 use crate::config::ProjectConfig;
+use crate::config::paths::is_glob;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Failure, Reason};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
@@ -100,8 +101,8 @@ pub(crate) fn plan_first(at_tip: &PullRequest, apply: Command, after: AfterMerge
 /// Returns true if the target of a command may include this project.
 pub(super) fn means(command: &Command, project: &ProjectId) -> bool {
     let target = &command.target;
-    let is_glob = |dir: &String| dir.contains(['*', '?', '[']);
-    (target.projects.is_empty() || target.projects.iter().any(|name| project.name.as_ref() == Some(name)))
+    let is_name = |name: &String| is_glob(name) || project.name.as_ref() == Some(name);
+    (target.projects.is_empty() || target.projects.iter().any(is_name))
         && (target.dirs.is_empty() || target.dirs.iter().any(|dir| is_glob(dir) || *dir == project.dir))
         && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
 }

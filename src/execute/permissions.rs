@@ -285,7 +285,7 @@ pub(crate) fn typed(ctx: &Context, command: &Command) -> String {
     for number in &command.pulls {
         line.push_str(&format!(" {number}"));
     }
-    line.extend(command.target.flags().map(|(flag, value)| format!(" {flag} {}", quote(value))));
+    line.extend(command.target.flags().map(|(flag, value)| format!(" {flag} {}", quote(&value))));
     let switches = [(command.only, " --only"), (command.force, " --force"), (command.accept_drift, " --accept-drift")];
     for (is_on, flag) in switches {
         line.push_str(if is_on { flag } else { "" });

@@ -7,7 +7,7 @@ use super::{measured, merged, names};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, Strategy, WorkingTree};
 use crate::config::global::RepoRules;
-use crate::config::paths::parent;
+use crate::config::paths::{clean, parent};
 use crate::config::repo::{self, RepoConfig};
 use crate::config::{ConfigError, ConfigErrors, MAX_CONFIG_BYTES, ProjectConfig};
 use crate::domain::command::Target;
@@ -172,8 +172,8 @@ async fn sparse_tree(
     mut dirs: Vec<String>,
 ) -> Result<(WorkingTree, Vec<String>), CheckoutError> {
     let credentials = credentials(ctx, work).await;
-    let targeted = work.command.target.dirs.iter().filter(|dir| !dir.contains(['*', '?', '[']));
-    dirs.extend(targeted.cloned());
+    // A glob too: there may be a directory of that very name.
+    dirs.extend(work.command.target.dirs.iter().map(|dir| clean(dir)));
     if work.rules.terragrunt {
         // Any unit may depend on a changed one.
         dirs.extend(ctx.checkouts.dirs_with(&work.pull, &fetched.head, "terragrunt.hcl").await?);

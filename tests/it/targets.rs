@@ -99,3 +99,86 @@ fn every_command_shows_its_usage_and_one_that_is_switched_off_says_so() {
         ctx.say(&pull, "atlantis frobnicate").await.is_message("unknown_command").has("Unknown command").has_not("off");
     });
 }
+
+/// Three projects with tags, without autoplan.
+fn tagged() -> Setup {
+    let config = "version: 3\nprojects:\n  - {name: a, dir: a, tags: [env:dev, net]}\n  - {name: b, dir: b, tags: [env:prod, net]}\n  \
+                  - {name: c, dir: c, tags: [env:prod]}\n";
+    let setup = Setup::projects(&["a", "b", "c", "e/[ab]", "e/a"]).file("atlantis.yaml", config);
+    setup.steps(&[PLANNED], &["echo $DIR >> {tmp}/applied"]).flags(&["--disable-autoplan"])
+}
+
+#[test]
+fn tags_globs_and_exceptions_choose_the_same_projects_for_every_command() {
+    run_test(tagged(), async |ctx| {
+        let pull = ctx.open_dirs("change", &["a", "b"]).await;
+        let said = ctx.say(&pull, "atlantis unlock --tag net").await;
+        said.is_message("not_permitted").has("The tags of the projects are not known here");
+        let said = ctx.say(&pull, "atlantis plan --tag env:prod").await;
+        assert_eq!(dirs(said.is("plan", "success")), ["b"]);
+        assert_eq!(ctx.locks().await, ["acme/infra/b/default/b"]);
+        let said = ctx.say(&pull, "atlantis plan -p '[ac]' --tag 'env:dev or env:prod'").await;
+        assert_eq!(dirs(said.is("plan", "success")), ["a", "c"]);
+        let said = ctx.say(&pull, "atlantis version --tag env:prod --except c").await;
+        assert_eq!(dirs(&said), ["b"]);
+        for (command, words) in [
+            (
+                "plan --tag 'not env:prd'",
+                "o project has the tag `env:prd` of `--tag`; there are: `env:prod`, `env:dev`, `net`",
+            ),
+            (
+                "apply --tag 'env:prod and env:dev'",
+                "o project matches `--tag env:prod and env:dev`; without it, the projects are: ",
+            ),
+            ("apply --except bb", "`--except bb` matches no project; there are: `b`, `a`, `c`"),
+            ("plan -p 'x*'", "o project matches `-p x*`; there are: "),
+        ] {
+            ctx.say(&pull, &format!("atlantis {command}")).await.has(words);
+        }
+        is_refused(ctx, &pull, "atlantis plan --tag 'a b'", &["--tag needs `and` or `or` before `b`"]).await;
+        is_refused(ctx, &pull, "atlantis unlock #1 --tag net", &["--tag is for projects of this pull request"]).await;
+        let said = ctx.say(&pull, "atlantis apply --tag net --except b").await;
+        assert_eq!(dirs(said.is("apply", "success")), ["a"]);
+        let said = ctx.say(&pull, "atlantis unlock --tag env:prod --except b").await;
+        said.is_message("unlocked").has("`c`").has_not("`b`");
+        let said = ctx.say(&pull, "atlantis apply --except c").await;
+        assert_eq!(dirs(said.is("apply", "success")), ["b"]);
+        let said = ctx.say(&pull, "atlantis apply --tag net").await;
+        said.has("Everything that was planned is applied already");
+        assert_eq!(ctx.lines("applied"), 2);
+    });
+}
+
+#[test]
+fn a_tag_gives_no_right_and_a_directory_named_like_a_glob_is_meant_literally() {
+    let rules = workflow(
+        "allowed_users: ['*:plan', '*:unlock', 'alice:apply:a', 'alice:apply:e/**']",
+        &[PLANNED],
+        &["echo x >> {tmp}/applied"],
+    );
+    run_test(tagged().repos_yaml(&rules).flags(&["--disable-apply-all"]), async |ctx| {
+        let mine = "version: 3\nautodiscover: {mode: enabled}\nprojects:\n  - {name: a, dir: a, tags: [mine]}\n  - {name: b, dir: b, tags: [mine]}\n";
+        let changed = |dir: &str| (format!("{dir}/main.tf"), terraform(dir, "2"));
+        let files: Vec<_> = ["a", "b", "e/[ab]", "e/a"]
+            .map(changed)
+            .into_iter()
+            .chain([("atlantis.yaml".to_owned(), mine.to_owned())])
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let pull = ctx.open("change", &files).await;
+        let said = ctx.say(&pull, "atlantis plan").await;
+        said.is("plan", "success").has("`atlantis apply -d 'e/[ab]'`");
+        ctx.say(&pull, "atlantis apply --except b").await.is_message("apply_disabled").has("`-d`, `-w` or `-p`");
+        let said = ctx.say(&pull, "atlantis apply -p '*' --tag mine").await;
+        let outcomes = said.outcomes();
+        let told = |(dir, outcome): &(String, String)| format!("{dir} {outcome}");
+        let mut outcomes: Vec<_> = outcomes.iter().map(told).collect();
+        outcomes.sort();
+        assert_eq!(outcomes, ["a success", "b failure"]);
+        let said = ctx.say(&pull, "atlantis apply -d 'e/[ab]'").await;
+        assert_eq!(dirs(said.is("apply", "success")), ["e/[ab]"]);
+        let said = ctx.say(&pull, "atlantis plan -d e/[ab]").await;
+        assert_eq!(dirs(said.is("plan", "success")), ["e/[ab]"]);
+        ctx.say(&pull, "atlantis unlock -d e/[ab]").await.is_message("unlocked").has("e/[ab]").has_not("`e/a`");
+    });
+}

@@ -234,6 +234,9 @@ fn build(grammar: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSet
         Positional::Pulls => (Vec::new(), pull_numbers(grammar, &positional, names)?),
         _ => (positional, Vec::new()),
     };
+    if !pulls.is_empty() && target.tag.is_some() {
+        return Err(mistake("--tag is for projects of this pull request: name others with -p or -d".to_owned()));
+    }
     Ok(Command {
         accept_drift: typed.is_on(Flag::AcceptDrift),
         target,

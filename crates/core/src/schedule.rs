@@ -3,11 +3,13 @@
 
 pub mod discover;
 mod names;
+mod narrow;
 mod order;
 mod scope;
 mod target;
 #[cfg(test)]
 mod tests;
+mod typed_names;
 mod whole;
 
 pub use discover::Directories;
@@ -137,7 +139,7 @@ pub enum NoSchedule {
 /// Selects projects for `plan` (autoplan or comment), `import` and `state rm`, as Atlantis does.
 pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
     let exactly = &command.target.exactly;
-    let chooses_changed = command.target.is_all() || !exactly.is_empty();
+    let chooses_changed = !command.target.names_some();
     let mut changes = match chooses_changed || scope::may_want_changed(facts) {
         true => modified(facts)?,
         false => Vec::new(),
@@ -145,7 +147,8 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, NoSche
     let (reverted, mut remarks) = scope::reverted(command, &changes, facts);
     changes.extend(reverted.iter().cloned());
     let changed = scope::changed(&changes);
-    let mut projects = if chooses_changed { changes } else { target::resolve(command, facts)? };
+    let mut projects =
+        if chooses_changed { narrow::narrow(changes, command, facts)? } else { target::resolve(command, facts)? };
     if command.target.is_all() {
         remarks.extend(scope::deleted(command, facts));
         remarks.extend(discover::unreadable(facts.tree, facts.modified.iter().map(|file| parent(file))));
@@ -171,11 +174,11 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, NoSche
 /// workspace, others with the rules' defaults. The command's target narrows them. A target that no planned project matches yields the
 /// project that `for_plan` would choose, so that the refusal can name it.
 pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
-    let projects = match command.target.is_all() {
-        true => planned.iter().map(|id| configured(id, facts)).collect(),
-        false => target::among(command, planned, facts)?,
+    let projects = match command.target.names_some() {
+        false => planned.iter().map(|id| configured(id, facts)).collect(),
+        true => target::among(command, planned, facts)?,
     };
-    schedule(projects, facts)
+    schedule(narrow::narrow(projects, command, facts)?, facts)
 }
 
 /// Returns the effective config of one planned project, even if no repo config lists it now.

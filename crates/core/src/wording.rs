@@ -77,7 +77,7 @@ pub(crate) fn project_flags(project: &ProjectId) -> String {
 
 /// Returns the flags of a target, as they are typed: ` -d a -d b`.
 pub(crate) fn target_flags(target: &Target) -> String {
-    target.flags().map(|(flag, value)| format!(" {flag} {}", quoted(value))).collect()
+    target.flags().map(|(flag, value)| format!(" {flag} {}", quoted(&value))).collect()
 }
 
 /// Returns a command as people type it, without the executable: its target, `--force`, `--only` and arguments, cut to

@@ -5,7 +5,7 @@ use super::super::immediate_commands::{answer_later, begun, entry};
 use super::super::inner::Inner;
 use super::super::queues::Item;
 use super::super::recorder::Commit;
-use super::{held_by_hand, held_or_awaited_by, is_targeted, real_target, writer_refusal};
+use super::{UnlockSelection, held_by_hand, held_or_awaited_by, writer_refusal};
 use crate::config::permissions::{Act, EscapeHatch};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
@@ -99,8 +99,8 @@ async fn check_all(inner: &Inner, pull: &PullId, command: &Command, pulls: &[Pul
         let id = other.clone();
         let found = inner.ctx.store.read(move |view| Ok((held_or_awaited_by(view, &id)?, held_by_hand(view, &id)?)));
         let (mut checked, by_hand) = found.await?;
-        let target = real_target(inner, other, command).await?;
-        checked.retain(|project| is_targeted(&target, project));
+        let selection = UnlockSelection::new(inner, other, &command.target, &checked).await?;
+        checked.retain(|project| selection.means(project));
         // On its own pull request it is an `unlock` like any other.
         let own = (other == pull).then_some(by_hand.as_slice());
         match not_permitted(inner, &mut gatekeeper, command, own, &checked).await {

@@ -54,7 +54,7 @@ async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<CommandAnsw
     let lock = ctx.store.read(|view| view.apply_lock()).await?;
     let because = if let Some(lock) = lock {
         apply_lock_text(&lock)
-    } else if ctx.settings.disable_apply_all && work.command.target.is_all() {
+    } else if ctx.settings.disable_apply_all && !work.command.target.names_some() {
         "`--disable-apply-all` is set: apply one project at a time, with `-d`, `-w` or `-p`".to_owned()
     } else {
         return Ok(None);

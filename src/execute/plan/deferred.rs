@@ -20,7 +20,7 @@ pub(super) async fn waits_for(
     config: &ProjectConfig,
 ) -> Result<Vec<ProjectId>> {
     let of_units = schedule.units.get(&config.id).map(|of| &of.on);
-    let is_asked_for = !work.command.target.is_all() && work.command.trigger != Trigger::Replan;
+    let is_asked_for = work.command.target.names_some() && work.command.trigger != Trigger::Replan;
     let has_none = config.depends_on.is_empty() && of_units.is_none_or(BTreeSet::is_empty);
     if is_asked_for || has_none || work.after_merge.is_some() || !wanted_lock(ctx, work, config).is_strict() {
         return Ok(Vec::new());

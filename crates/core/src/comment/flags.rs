@@ -35,6 +35,11 @@ impl Typed {
         values
     }
 
+    /// Returns true if the flag is given with an empty value.
+    pub(super) fn has_empty(&self, flag: Flag) -> bool {
+        self.values.iter().any(|(given, value)| *given == flag && value.is_empty())
+    }
+
     /// Returns an error message if a flag that takes one value has two different ones.
     pub(super) fn contradiction(&self, grammar: &CommandGrammar) -> Option<String> {
         grammar.flags.iter().filter(|flag| flag.value.is_some() && !flag.repeats).find_map(|flag| {

@@ -8,6 +8,8 @@ pub(super) enum Flag {
     Workspace,
     Dir,
     Project,
+    Tag,
+    Except,
     Verbose,
     AutoMergeDisabled,
     AutoMergeMethod,
@@ -86,7 +88,23 @@ const PROJECT: FlagSpec = FlagSpec {
     short: Some('p'),
     value: Some("NAME"),
     repeats: true,
-    help: "Only this project; repeatable; not with -d, -w",
+    help: "Project, or glob; repeatable; not with -d, -w",
+};
+const TAG: FlagSpec = FlagSpec {
+    flag: Flag::Tag,
+    long: "tag",
+    short: None,
+    value: Some("QUERY"),
+    repeats: false,
+    help: "Only those with tags: 'a and not (b or c)'",
+};
+const EXCEPT: FlagSpec = FlagSpec {
+    flag: Flag::Except,
+    long: "except",
+    short: None,
+    value: Some("GLOB"),
+    repeats: true,
+    help: "Without these names or directories; repeatable",
 };
 const VERBOSE: FlagSpec = FlagSpec {
     flag: Flag::Verbose,
@@ -169,7 +187,7 @@ const ACCEPT_DRIFT: FlagSpec = FlagSpec {
     repeats: false,
     help: "Also unapplied or unmerged changes; needs -m",
 };
-const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
+const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &TAG, &EXCEPT, &VERBOSE];
 
 impl CommandGrammar {
     /// The second word of the comment.
@@ -211,7 +229,19 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
         positional: Positional::None,
         form: "apply",
         summary: "Runs 'terraform apply' on the plans of this pull request.",
-        flags: &[&DIR, &WORKSPACE, &PROJECT, &ONLY, &FORCE, &WHY, &AUTO_MERGE_DISABLED, &AUTO_MERGE_METHOD, &VERBOSE],
+        flags: &[
+            &DIR,
+            &WORKSPACE,
+            &PROJECT,
+            &TAG,
+            &EXCEPT,
+            &ONLY,
+            &FORCE,
+            &WHY,
+            &AUTO_MERGE_DISABLED,
+            &AUTO_MERGE_METHOD,
+            &VERBOSE,
+        ],
         one_target: false,
         passes_extra_args: true,
         example: "apply -d child/dir",
@@ -236,7 +266,7 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
         positional: Positional::Pulls,
         form: "unlock",
         summary: "Drops plans and locks of this or other pull requests.",
-        flags: &[&DIR, &WORKSPACE, &PROJECT, &ACCEPT_DRIFT, &WHY],
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &TAG, &EXCEPT, &ACCEPT_DRIFT, &WHY],
         one_target: false,
         passes_extra_args: false,
         example: "unlock",
@@ -291,7 +321,7 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
         positional: Positional::None,
         form: "approve_policies",
         summary: "Approves failed policy checks of this pull request.",
-        flags: &[&DIR, &WORKSPACE, &PROJECT, &POLICY_SET, &CLEAR_POLICY_APPROVAL, &VERBOSE],
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &TAG, &EXCEPT, &POLICY_SET, &CLEAR_POLICY_APPROVAL, &VERBOSE],
         one_target: false,
         passes_extra_args: false,
         example: "approve_policies",

@@ -1,4 +1,4 @@
-//! Rules for `-d`, `-w` and `-p`.
+//! Rules for `-d`, `-w`, `-p`, `--tag` and `--except`.
 
 use super::flags::Typed;
 use super::grammar::{CommandGrammar, Flag};
@@ -17,9 +17,19 @@ const MAX_NAMED: usize = 50;
 /// Returns the target, or an error message.
 pub(super) fn read(grammar: &CommandGrammar, typed: &Typed) -> Result<Target, String> {
     let (dirs, projects) = (typed.values(Flag::Dir), typed.values(Flag::Project));
-    let target = several(&dirs, typed.value(Flag::Workspace), &projects)?;
-    for (named, flag) in [(target.dirs.len(), "-d/--dir"), (target.projects.len(), "-p/--project")] {
-        if named > 1 && grammar.one_target {
+    let mut target = several(&dirs, typed.value(Flag::Workspace), &projects)?;
+    // Otherwise an unset variable of a script would mean everything.
+    for (flag, spoken) in [(Flag::Tag, "--tag QUERY"), (Flag::Except, "--except GLOB")] {
+        if typed.has_empty(flag) {
+            return Err(format!("{spoken} has an empty value"));
+        }
+    }
+    let query = typed.value(Flag::Tag).map(str::parse).transpose();
+    target.tag = query.map_err(|error| format!("--tag {error}"))?;
+    target.except = typed.values(Flag::Except).into_iter().map(check_except).collect::<Result<_, _>>()?;
+    let named = [(target.dirs.len(), "-d/--dir"), (target.projects.len(), "-p/--project")];
+    for (named, flag) in named.into_iter().chain([(target.except.len(), "--except")]) {
+        if named > 1 && grammar.one_target && flag != "--except" {
             return Err(format!("{} takes {flag} once", grammar.name.spoken()));
         }
         if named > MAX_NAMED {
@@ -49,21 +59,17 @@ fn several(dirs: &[&str], workspace: Option<&str>, projects: &[&str]) -> Result<
         );
     }
     let projects = projects.iter().map(|&name| name.to_owned()).collect();
-    Ok(Target { dirs: cleaned, workspace, projects, exactly: Vec::new() })
+    Ok(Target { dirs: cleaned, workspace, projects, ..Target::default() })
 }
 
 fn clean_dir(dir: &str) -> Result<String, String> {
-    if dir.contains(char::is_control) {
-        return Err("-d/--dir contains a control character".to_owned());
-    }
-    if dir.len() > MAX_DIR {
-        return Err(format!(
-            "-d/--dir {} is longer than {MAX_DIR} bytes, the longest path there is",
-            clip(dir, QUOTED)
-        ));
-    }
+    check_path("-d/--dir", dir)?;
     if dir.contains(['*', '?', '[']) {
-        return check_glob(dir);
+        if dir.contains("..") {
+            return Err(format!("-d/--dir {}: a glob may not contain ..", clip(dir, QUOTED)));
+        }
+        // One that is no valid glob may still be the name of a directory.
+        return Ok(dir.strip_prefix("./").or(dir.strip_prefix('/')).unwrap_or(dir).to_owned());
     }
     let mut parts: Vec<&str> = Vec::new();
     for part in dir.split('/') {
@@ -82,19 +88,29 @@ fn clean_dir(dir: &str) -> Result<String, String> {
     Ok(if parts.is_empty() { ".".to_owned() } else { parts.join("/") })
 }
 
-fn check_glob(glob: &str) -> Result<String, String> {
-    let quoted = || clip(glob, QUOTED);
-    if glob.contains("..") {
-        return Err(format!("-d/--dir {}: a glob may not contain ..", quoted()));
+/// Returns a name or directory to leave out, or a glob of them, as it was typed.
+fn check_except(except: &str) -> Result<String, String> {
+    check_path("--except", except)?;
+    let quoted = clip(except, QUOTED);
+    if except.contains("..") {
+        return Err(format!("--except {quoted}: a glob may not contain .."));
     }
-    let stripped = glob.strip_prefix("./").or(glob.strip_prefix('/')).unwrap_or(glob);
-    let parsed = globset::GlobBuilder::new(stripped).literal_separator(true).backslash_escape(true).build();
-    match parsed {
-        Ok(_) => Ok(stripped.to_owned()),
-        Err(error) => {
-            Err(format!("-d/--dir {} is no valid glob: {}", quoted(), clip(&error.kind().to_string(), QUOTED)))
-        }
+    let parsed = globset::GlobBuilder::new(except).literal_separator(true).backslash_escape(true).build();
+    let wrong = |error: globset::Error| {
+        format!("--except {quoted} is no valid glob: {}", clip(&error.kind().to_string(), QUOTED))
+    };
+    parsed.map(|_| except.to_owned()).map_err(wrong)
+}
+
+fn check_path(flag: &str, path: &str) -> Result<(), String> {
+    if path.contains(char::is_control) {
+        return Err(format!("{flag} contains a control character"));
     }
+    if path.len() > MAX_DIR {
+        let shown = clip(path, QUOTED);
+        return Err(format!("{flag} {shown} is longer than {MAX_DIR} bytes, the longest path there is"));
+    }
+    Ok(())
 }
 
 /// Checks a workspace name by Atlantis' rules; it becomes part of paths.

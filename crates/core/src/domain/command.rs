@@ -2,8 +2,10 @@
 
 mod spec;
 
+use super::tags::TagQuery;
 use super::{CommitSha, Login, ProjectId};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 pub use spec::CommandSpec;
 
@@ -66,7 +68,7 @@ impl Trigger {
     }
 }
 
-/// `-d`, `-w`, `-p` of a command, or projects that the server names. All absent: all projects.
+/// `-d`, `-w`, `-p`, `--tag` and `--except` of a command, or projects that the server names. All absent: all projects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// `-d`, cleaned: relative, `.` for the root; each may be a glob (`*?[`).
@@ -74,26 +76,39 @@ pub struct Target {
     pub dirs: Vec<String>,
     /// `-w`.
     pub workspace: Option<String>,
-    /// `-p`; never together with directories.
+    /// `-p`; never together with directories. Each may be a glob (`*?[`).
     #[serde(default, rename = "project", with = "one_or_several")]
     pub projects: Vec<String>,
+    /// `--tag`: only the selected projects whose tags fulfil the query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<TagQuery>,
+    /// `--except`: without selected projects of these names or directories, which may be globs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub except: Vec<String>,
     /// Exactly these projects, if the pull request changes them. Only the server sets it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exactly: Vec<ProjectId>,
 }
 
 impl Target {
-    /// Returns true if nothing is named: the command is for all projects.
+    /// Returns true if the command is for all projects: nothing is named, and nothing left out.
     pub fn is_all(&self) -> bool {
-        self.dirs.is_empty() && self.workspace.is_none() && self.projects.is_empty() && self.exactly.is_empty()
+        !self.names_some() && self.exactly.is_empty() && self.tag.is_none() && self.except.is_empty()
+    }
+
+    /// Returns true if `-d`, `-w` or `-p` name projects. `--tag` and `--except` only leave some out.
+    pub fn names_some(&self) -> bool {
+        !(self.dirs.is_empty() && self.workspace.is_none() && self.projects.is_empty())
     }
 
     /// Returns flags and values as they are typed: `-d a`, `-w b`.
-    pub fn flags(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let dirs = self.dirs.iter().map(|dir| ("-d", dir.as_str()));
-        let workspace = self.workspace.iter().map(|workspace| ("-w", workspace.as_str()));
-        let projects = self.projects.iter().map(|name| ("-p", name.as_str()));
-        dirs.chain(workspace).chain(projects)
+    pub fn flags(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+        let dirs = self.dirs.iter().map(|dir| ("-d", dir.into()));
+        let workspace = self.workspace.iter().map(|workspace| ("-w", workspace.into()));
+        let projects = self.projects.iter().map(|name| ("-p", name.into()));
+        let tag = self.tag.iter().map(|query| ("--tag", query.to_string().into()));
+        let except = self.except.iter().map(|glob| ("--except", glob.into()));
+        dirs.chain(workspace).chain(projects).chain(tag).chain(except)
     }
 }
 
@@ -266,5 +281,11 @@ mod tests {
             assert_eq!(serde_json::to_string(&target).unwrap(), text);
         }
         assert_eq!(serde_json::from_str::<Target>("{}").unwrap(), Target::default());
+        let narrow = r#"{"dir":null,"workspace":null,"project":null,"tag":"a and not b","except":["c"]}"#;
+        let target: Target = serde_json::from_str(narrow).unwrap();
+        assert_eq!(serde_json::to_string(&target).unwrap(), narrow);
+        let flags: Vec<String> = target.flags().map(|(flag, value)| format!("{flag} {value}")).collect();
+        assert_eq!(flags, ["--tag a and not b", "--except c"]);
+        assert!(!target.is_all() && !target.names_some());
     }
 }

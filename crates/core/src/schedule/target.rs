@@ -1,19 +1,18 @@
 //! `-d`, `-w`, `-p`: selects the projects of a targeted command, or refuses it.
 
+use super::narrow::narrow;
+use super::typed_names::Names;
 use super::{Facts, NoSchedule, configured, discover};
-use crate::config::paths::{Glob, is_glob, parent};
+use crate::config::paths::{Glob, clean, is_glob, parent};
 use crate::config::repo::RepoConfig;
 use crate::config::{DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
 use crate::domain::ProjectId;
 use crate::domain::command::{Command, CommandName, Target};
-use regex::{Regex, RegexBuilder};
 
 /// Most projects, workspaces or files that a message lists.
 const MAX_LISTED: usize = 20;
 /// Longest quotation of a name, in characters.
 const MAX_QUOTED: usize = 120;
-/// Largest compiled `-p` regex, in bytes.
-const MAX_REGEX_BYTES: usize = 256 * 1024;
 
 /// One value of `-p` or `-d`.
 #[derive(Clone, Copy)]
@@ -51,6 +50,7 @@ fn together<'a>(
 /// Returns the projects that a targeted command selects in this tree.
 pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let projects = together(parts(&command.target), |part| configured_or_new(part, command, facts))?;
+    let projects = narrow(projects, command, facts)?;
     if facts.options.restrict_file_list && command.name == CommandName::Plan {
         check_file_list(&projects, &command.target, facts)?;
     }
@@ -65,8 +65,8 @@ fn configured_or_new(
 ) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let projects = match part {
         TargetPart::Name(name) => by_name(name, command, facts)?,
-        TargetPart::Dir(glob) if is_glob(glob) => by_glob(glob, command, facts)?,
-        TargetPart::Dir(dir) => vec![by_dir(dir, command, facts)?],
+        TargetPart::Dir(glob) if is_pattern(glob, &[], facts) => by_glob(glob, command, facts)?,
+        TargetPart::Dir(dir) => vec![by_dir(&clean(dir), command, facts)?],
     };
     if let Some(gone) = projects.iter().find(|project| !discover::is_there(facts.tree, &project.id.dir)) {
         discover::real_dir(facts.tree, &gone.id.dir)?;
@@ -118,7 +118,9 @@ fn planned_by_dir<'a>(
     facts: &Facts<'_>,
 ) -> Result<Vec<&'a ProjectId>, NoSchedule> {
     let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
-    let glob = if is_glob(dir) { Some(glob(dir)?) } else { None };
+    let glob = if is_pattern(dir, planned, facts) { Some(glob(dir)?) } else { None };
+    let dir = clean(dir);
+    let dir = dir.as_str();
     let real = facts.tree.resolve(dir).map_or_else(|| dir.to_owned(), |real| real.path);
     let in_dir = |id: &&ProjectId| match &glob {
         Some(glob) => means(glob, &configured(id, facts)),
@@ -146,10 +148,11 @@ fn several(facts: &Facts<'_>, command: &Command, ids: &[ProjectId], why: &str) -
 
 /// Returns the flags that select a project.
 fn flags(id: &ProjectId) -> String {
+    let (dir, workspace) = (quoted(&id.dir), quoted(&id.workspace));
     match &id.name {
         Some(name) => format!(" -p {name}"),
-        None if id.workspace == DEFAULT_WORKSPACE => format!(" -d {}", id.dir),
-        None => format!(" -d {} -w {}", id.dir, id.workspace),
+        None if id.workspace == DEFAULT_WORKSPACE => format!(" -d {dir}"),
+        None => format!(" -d {dir} -w {workspace}"),
     }
 }
 
@@ -172,7 +175,7 @@ fn plan_all(facts: &Facts<'_>) -> String {
     format!("`{} plan`", facts.options.executable)
 }
 
-fn list(items: impl Iterator<Item = String>) -> String {
+pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     let all: Vec<String> = items.collect();
     match all.len().checked_sub(MAX_LISTED) {
         None | Some(0) => all.join(", "),
@@ -180,50 +183,18 @@ fn list(items: impl Iterator<Item = String>) -> String {
     }
 }
 
-fn refuse<T>(message: String) -> Result<T, NoSchedule> {
+pub(super) fn refuse<T>(message: String) -> Result<T, NoSchedule> {
     Err(NoSchedule::Target(message))
 }
 
-/// Value of `-p`: an exact name, or an anchored regex under `--enable-regexp-cmd`.
-enum Names {
-    Exact(String),
-    Regex(Box<Regex>),
-}
-
-impl Names {
-    fn new(text: &str, facts: &Facts<'_>) -> Result<Names, NoSchedule> {
-        if !facts.options.enable_regexp_cmd {
-            return Ok(Names::Exact(text.to_owned()));
-        }
-        let build = |text: &str| RegexBuilder::new(text).size_limit(MAX_REGEX_BYTES).build();
-        // The text has to be valid without the anchors first: `a)|(b` would break out of them.
-        match build(text).and_then(|_| build(&format!("^(?:{text})$"))) {
-            Ok(regex) => Ok(Names::Regex(Box::new(regex))),
-            Err(_) => {
-                refuse(format!("`-p {text}` is not a valid regular expression; fix it, or give a project's whole name"))
-            }
-        }
-    }
-
-    fn mean(&self, name: &str) -> bool {
-        match self {
-            Names::Exact(exact) => exact == name,
-            Names::Regex(regex) => regex.is_match(name),
-        }
-    }
-
-    /// Checks that several projects are only selected with one of `allowed_regexp_prefixes`, if there are any.
-    fn check_count(&self, text: &str, count: usize, facts: &Facts<'_>) -> Result<(), NoSchedule> {
-        let prefixes = facts.repo_config.map(|config| config.allowed_regexp_prefixes.as_slice()).unwrap_or_default();
-        if count < 2 || prefixes.is_empty() || prefixes.iter().any(|prefix| text.starts_with(prefix.as_str())) {
-            return Ok(());
-        }
-        let allowed = list(prefixes.iter().map(|prefix| format!("`{prefix}`")));
-        refuse(format!(
-            "`-p {text}` matches {count} projects, but does not begin with one of allowed_regexp_prefixes: {allowed}; \
-             begin it with one, or name one project"
-        ))
-    }
+/// Returns true if a directory that is typed is a glob, and there is none of that very name.
+fn is_pattern(dir: &str, planned: &[ProjectId], facts: &Facts<'_>) -> bool {
+    let exact = clean(dir);
+    let mut listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
+    is_glob(dir)
+        && !facts.tree.is_dir(&exact)
+        && !planned.iter().any(|id| id.dir == exact)
+        && !listed.any(|project| project.id.dir == exact)
 }
 
 fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
@@ -246,10 +217,13 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     }
     let known = config.projects.iter().filter_map(|project| project.id.name.as_deref());
     let known = nearest_first(text, known);
-    let shown = clip(text);
+    let no_project = match names {
+        Names::Glob(_) => format!("no project matches `-p {}`", clip(text)),
+        _ => format!("no project with name `{}`", clip(text)),
+    };
     let Some(nearest) = known.first() else {
         return refuse(format!(
-            "no project with name `{shown}`: none that is configured for this base branch has a name; choose a directory: {}",
+            "{no_project}: none that is configured for this base branch has a name; choose a directory: {}",
             spoken(facts, command, " -d DIR")
         ));
     };
@@ -258,16 +232,16 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
         true => meant.projects.retain(|name| name != text),
         false => meant.projects.iter_mut().filter(|name| *name == text).for_each(|name| *name = (*nearest).to_owned()),
     }
-    let meant: String = meant.flags().map(|(flag, value)| format!(" {flag} {}", quoted(value))).collect();
+    let meant: String = meant.flags().map(|(flag, value)| format!(" {flag} {}", quoted(&value))).collect();
     refuse(format!(
-        "no project with name `{shown}`; there are: {}; for example {}",
+        "{no_project}; there are: {}; for example {}",
         list(known.iter().map(|name| format!("`{name}`"))),
         spoken(facts, command, &meant)
     ))
 }
 
 /// Sorts names, those most like the typed one first.
-fn nearest_first<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(super) fn nearest_first<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let typed = clip(typed).to_lowercase();
     let mut names: Vec<&str> = names.collect();
     names.sort_by_cached_key(|name| strsim::damerau_levenshtein(&clip(name).to_lowercase(), &typed));
@@ -279,13 +253,13 @@ fn quoted(word: &str) -> String {
 }
 
 /// Returns the beginning of a typed text, without backticks, which would end inline code.
-fn clip(text: &str) -> String {
+pub(super) fn clip(text: &str) -> String {
     let shown: String = text.chars().take(MAX_QUOTED).map(|char| if char == '`' { '\'' } else { char }).collect();
     if text.chars().nth(MAX_QUOTED).is_some() { shown + "…" } else { shown }
 }
 
 /// Returns true under `--silence-no-projects` in a repository with projects, where a target without a match belongs to another server.
-fn is_silent(facts: &Facts<'_>) -> bool {
+pub(super) fn is_silent(facts: &Facts<'_>) -> bool {
     facts.options.silence_no_projects && facts.repo_config.is_some_and(|config| !config.projects.is_empty())
 }
 
@@ -298,16 +272,23 @@ fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
     let glob = glob(text)?;
     let configured = facts.repo_config.into_iter().flat_map(|config| &config.projects);
-    let chosen: Vec<ProjectConfig> =
-        configured.filter(|project| project.id.workspace == workspace && means(&glob, project)).cloned().collect();
+    let configured = configured.filter(|project| project.id.workspace == workspace);
+    let chosen: Vec<ProjectConfig> = configured.clone().filter(|project| means(&glob, project)).cloned().collect();
     match chosen.is_empty() {
         false => Ok(chosen),
         true if is_silent(facts) => Err(NoSchedule::Silent),
-        true => refuse(format!(
-            "`-d {text}` matches no configured project in workspace `{workspace}`; a glob chooses among the projects of \
-             `atlantis.yaml`; for one directory: {}",
-            spoken(facts, command, " -d DIR")
-        )),
+        true => {
+            let mut dirs = nearest_first(text, configured.map(|project| project.id.dir.as_str()));
+            dirs.dedup();
+            let there_are = list(dirs.into_iter().map(|dir| format!("`{}`", clip(dir))));
+            let there_are = if there_are.is_empty() { there_are } else { format!(" there are: {there_are};") };
+            refuse(format!(
+                "`-d {}` matches no configured project in workspace `{workspace}`;{there_are} a glob chooses among the projects of \
+                 `atlantis.yaml`; for one directory: {}",
+                clip(text),
+                spoken(facts, command, " -d DIR")
+            ))
+        }
     }
 }
 
@@ -320,7 +301,7 @@ fn workspace_of(target: &Target) -> Result<Option<&str>, NoSchedule> {
 }
 
 /// Returns true if a glob matches a project: its directory, or the path for it in its repo config.
-fn means(glob: &Glob, project: &ProjectConfig) -> bool {
+pub(super) fn means(glob: &Glob, project: &ProjectConfig) -> bool {
     glob.matches(&project.id.dir) || project.link.as_ref().is_some_and(|link| glob.matches(link))
 }
 

@@ -135,6 +135,9 @@ fn command(text: &str) -> Command {
             "-d" => command.target.dirs.extend(value),
             "-w" => command.target.workspace = value,
             "-p" => command.target.projects.extend(value),
+            "--except" => command.target.except.extend(value),
+            // Without spaces, as the words of this text.
+            "--tag" => command.target.tag = value.map(|query| query.replace('+', " ").parse().unwrap()),
             other => panic!("{other}"),
         }
     }

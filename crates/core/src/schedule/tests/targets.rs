@@ -55,7 +55,7 @@ fn refused_targets_name_the_next_command() {
     assert_snapshot!(scene.comment("plan -d shared"), @"`shared` (workspace `default`) has more than one project; name one: `atlantis plan -p one`, `atlantis plan -p two`");
     assert_snapshot!(scene.comment("plan -d nowhere"), @"the directory `nowhere` does not exist in this pull request; give one that does: `atlantis plan -d DIR`");
     assert_snapshot!(scene.comment("plan -p gone"), @"the directory `gone` of project `gone` does not exist in this pull request; see what there is with `atlantis plan`");
-    assert_snapshot!(scene.comment("plan -d db/*"), @"`-d db/*` matches no configured project in workspace `default`; a glob chooses among the projects of `atlantis.yaml`; for one directory: `atlantis plan -d DIR`");
+    assert_snapshot!(scene.comment("plan -d db/*"), @"`-d db/*` matches no configured project in workspace `default`; there are: `gone`, `net/eu`, `net/us`, `shared`; a glob chooses among the projects of `atlantis.yaml`; for one directory: `atlantis plan -d DIR`");
     assert_snapshot!(scene.comment("plan -d free -w ../x"), @r#"`-w "../x"` is not a valid workspace name: it must not contain a slash or backslash"#);
     assert_snapshot!(scene.comment("import"), @"import cannot run on multiple projects; name one: `atlantis import -p one`, `atlantis import -p two`");
     assert_snapshot!(self::scene(MemoryTree::of_dirs(["."]), &[]).comment("plan -p app"), @"cannot choose the project `app` by name: no `atlantis.yaml` here configures projects; choose its directory: `atlantis plan -d DIR`");
@@ -133,4 +133,119 @@ fn apply_finds_what_was_planned() {
     assert_snapshot!(scene.planned("apply -d shared", &planned), @"`shared` (workspace `default`) has more than one project; name one: `atlantis apply -p one`, `atlantis apply -p old`");
     assert_snapshot!(scene.planned("apply -p nope", &planned), @"no project with name `nope`; there are: `one`, `gone`, `two`, `net-eu`, `net-us`; for example `atlantis apply -p one`");
     assert_eq!(scene.planned("apply", &[]), "");
+}
+
+/// Five projects of two environments, of which the pull request changes three.
+fn tagged_scene() -> Scene {
+    let yaml = "
+projects:
+- {name: dev-net, dir: dev/net, tags: [env:dev, net]}
+- {name: dev-app, dir: dev/app, tags: [env:dev]}
+- {name: prod-net, dir: prod/net, tags: [env:prod, net]}
+- {name: prod-app, dir: prod/app, tags: [env:prod]}
+- {name: misc, dir: misc}
+";
+    let dirs = ["dev/net", "dev/app", "prod/net", "prod/app", "misc", "docs"];
+    scene(MemoryTree::of_dirs(dirs), &["dev/net/main.tf", "prod/net/main.tf", "misc/main.tf"]).yaml(yaml)
+}
+
+#[test]
+fn names_may_be_globs() {
+    let scene = tagged_scene();
+    for (text, expected) in [
+        ("plan -p prod-*", "prod-net, prod-app"),
+        (
+            "plan -p ?iss -p *-net",
+            "no project matches `-p ?iss`; there are: `misc`, `dev-net`, `dev-app`, `prod-net`, `prod-app`; for example `atlantis plan -p misc -p '*-net'`",
+        ),
+        ("plan -p *-net -p prod-*", "dev-net, prod-net, prod-app"),
+        ("plan -p [a", "`-p`: `[a` is not a valid glob: unclosed character class; missing ']'; fix it"),
+    ] {
+        assert_eq!(scene.comment(text), expected, "{text}");
+    }
+    let planned = ["dev/net/default=dev-net", "prod/net/default=prod-net"];
+    assert_eq!(scene.planned("apply -p *-net", &planned), "dev-net, prod-net");
+    assert_eq!(scene.planned("apply -p prod-*", &planned), "prod-net");
+    let limited = scene.yaml(
+        "allowed_regexp_prefixes: [dev]\nprojects:\n- {name: dev-a, dir: dev/app}\n- {name: dev-b, dir: dev/net}",
+    );
+    assert_eq!(limited.comment("plan -p dev-*"), "dev-a, dev-b");
+    assert!(limited.comment("plan -p *").contains("allowed_regexp_prefixes"));
+}
+
+#[test]
+fn a_directory_of_the_very_name_is_no_glob() {
+    let yaml = "projects:\n- {dir: e/a}\n- {dir: e/b}";
+    let scene =
+        scene(MemoryTree::of_dirs(["e/a", "e/b", "e/[ab]", "e/[a]", "e/c*", "e[b"]), &["e/[ab]/x.tf"]).yaml(yaml);
+    for (text, expected) in [
+        ("plan -d e/[ab]", "e/[ab]/default"),
+        ("plan -d e/[ab]/", "e/[ab]/default"),
+        ("plan -d e/*", "e/a/default, e/b/default"),
+        ("plan -d e/c*", "e/c*/default"),
+        ("plan -d e[b", "e[b/default"),
+        ("plan -d e[c", "`-d`: `e[c` is not a valid glob: unclosed character class; missing ']'; quote or fix it"),
+        // A directory of the name brings nothing back that a glob leaves out.
+        ("plan -d e/* --except e/[a]", "e/b/default"),
+        (
+            "plan -d e/[ab] -d e/* --except e/[ab]",
+            "nothing is left with `--except e/[ab]`; without `--except`, the projects are: `e/[ab]/default`, `e/a/default`, `e/b/default`",
+        ),
+        ("plan -d e/* --except e/[!b]", "e/b/default"),
+    ] {
+        assert_eq!(scene.comment(text), expected, "{text}");
+    }
+    assert_eq!(scene.planned("apply -d e/[ab]", &["e/a/default", "e/[ab]/default"]), "e/[ab]/default");
+    assert_eq!(scene.planned("apply -d e/gone[1]", &["e/gone1/default", "e/gone[1]/default"]), "e/gone[1]/default");
+}
+
+#[test]
+fn tags_and_exceptions_narrow_what_is_selected() {
+    let scene = tagged_scene();
+    for (text, expected) in [
+        ("plan --tag net", "dev-net, prod-net"),
+        ("plan --tag env:prod", "prod-net"),
+        ("plan --tag not+env:prod", "dev-net, misc"),
+        ("plan --tag env:dev+or+env:prod --except prod/**", "dev-net"),
+        ("plan --except misc", "dev-net, prod-net"),
+        ("plan --except *-net", "misc"),
+        ("plan --except dev/net --except prod-net", "misc"),
+        // What is left out need not be selected, and not be a project.
+        ("plan --except dev-app --except docs", "dev-net, prod-net, misc"),
+        // With a named target, also what the pull request does not change.
+        ("plan -d ** --tag env:prod", "prod-net, prod-app"),
+        ("plan -p * --tag env:prod+and+not+net", "prod-app"),
+        ("plan -p prod-* --except prod-net", "prod-app"),
+        ("plan -d docs --tag not+net", "docs/default"),
+        ("import --tag env:prod", "prod-net"),
+    ] {
+        assert_eq!(scene.comment(text), expected, "{text}");
+    }
+    let planned = ["dev/net/default=dev-net", "prod/net/default=prod-net", "docs/default"];
+    assert_eq!(scene.planned("apply --tag env:prod", &planned), "prod-net");
+    assert_eq!(scene.planned("apply --except prod/*", &planned), "dev-net, docs/default");
+    assert_eq!(scene.planned("apply -p *-net --tag env:dev", &planned), "dev-net");
+    assert_eq!(scene.planned("apply --tag env:prod", &[]), "");
+}
+
+#[test]
+fn what_narrows_to_nothing_or_matches_nothing_is_refused() {
+    let scene = tagged_scene();
+    assert_snapshot!(scene.comment("plan --tag not+env:prd"), @"no project has the tag `env:prd` of `--tag`; there are: `env:prod`, `env:dev`, `net`");
+    assert_snapshot!(scene.comment("plan --tag env:prod+and+env:dev"), @"no project matches `--tag env:prod and env:dev`; without it, the projects are: `dev-net` (env:dev, net), `prod-net` (env:prod, net), `misc` (without tags)");
+    assert_snapshot!(scene.comment("plan --except prd-*"), @"`--except prd-*` matches no project; there are: `prod-net`, `prod-app`, `misc`, `dev-net`, `dev-app`");
+    assert_snapshot!(scene.comment("plan --except * --except **/net"), @"nothing is left with `--except *`, `--except **/net`; without `--except`, the projects are: `dev-net`, `prod-net`, `misc`");
+    assert_snapshot!(configured_scene().comment("plan --tag a"), @"no project has the tag `a` of `--tag`; none that is configured for this base branch has `tags`");
+    let silent = scene.with(|options| options.silence_no_projects = true);
+    assert_eq!(silent.comment("plan --tag env:prd"), "(silence)");
+    assert_eq!(silent.comment("plan --except prd-* --except prod-net"), "dev-net, misc");
+}
+
+#[test]
+fn restrict_file_list_looks_at_what_is_left() {
+    let scene = tagged_scene().with(|options| options.restrict_file_list = true);
+    assert_eq!(scene.comment("plan --tag env:prod"), "prod-net");
+    assert_eq!(scene.comment("plan -d prod/* --tag net"), "prod-net");
+    assert!(scene.comment("plan -d prod/* --tag env:prod").contains("(--restrict-file-list)"));
+    assert!(scene.comment("plan -p * --except misc").contains("`misc/main.tf`"));
 }
