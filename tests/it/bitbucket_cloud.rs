@@ -23,6 +23,9 @@ impl ForgeKind for OnBitbucketCloud {
     const REFUSAL: (&'static str, &'static str) = ("blocked", "1 more approval is required");
     const AUTHORS_APPROVE: bool = true;
     const APPROVALS_STAY: bool = true;
+    const APPROVALS_STAND: Option<&'static str> = Some(
+        "Bitbucket Cloud lets nobody take back another person's approval: switch `--discard-approval-on-plan` off",
+    );
     const WAITING: &'static [&'static str] = &["pending"];
 
     fn forged_headers(event: &str) -> Vec<(&'static str, String)> {

@@ -20,6 +20,9 @@ impl ForgeKind for OnBitbucketDataCenter {
     const FULL_NAME: &'static str = "ACME/live";
     const REFUSAL: (&'static str, &'static str) = ("blocked", "1 more approval");
     const AUTHORS_APPROVE: bool = false;
+    const APPROVALS_STAND: Option<&'static str> = Some(
+        "Bitbucket Data Center lets nobody take back another person's approval: switch `--discard-approval-on-plan` off",
+    );
     const WAITING: &'static [&'static str] = &["pending"];
 
     fn forged_headers(event: &str) -> Vec<(&'static str, String)> {

@@ -23,6 +23,8 @@ pub(crate) trait FlowHost {
     const MARK: char;
     /// True if its deliveries could be forged by guessing: then correct ones have to wait as well while somebody guesses.
     const CAN_BE_GUESSED: bool = false;
+    /// Part of the reason for which approvals stay, if the host lets nobody take back another person's.
+    const APPROVALS_STAND: Option<&'static str> = None;
 
     /// Returns the repository's name in locks and variables.
     fn full_name(&self) -> &'static str;
@@ -231,6 +233,11 @@ pub(crate) fn one_project(keys: &str) -> Setup {
     Setup::one_project().repos_yaml(&workflow(keys, &[PLANNED], &[APPLY]))
 }
 
+/// The same with approvals that a command to plan takes back.
+fn discarding() -> Setup {
+    one_project("apply_requirements: [approved]").flags(&["--discard-approval-on-plan"])
+}
+
 pub(crate) fn play<H: FlowHost>(host: H, setup: Setup, story: impl AsyncFnOnce(&Ctx, &H)) {
     run_test(host.served(setup), async |ctx| {
         host.connect(ctx).await;
@@ -295,9 +302,18 @@ on_every_host! {
     a_redelivery_is_known: one_project("");
     an_approval_is_anothers_of_this_head_and_nobody_objects:
         one_project("apply_requirements: [approved]").flags(&["--approval-of-head"]);
+    approvals_are_discarded_or_nothing_is_planned: discarding();
     it_is_merged_once_all_is_applied: one_project("delete_source_branch_on_merge: true").flags(&["--automerge"]);
     a_merge_that_the_host_refuses_is_told: one_project("").flags(&["--automerge"]);
     a_forged_delivery_is_refused: one_project("");
+}
+
+/// Other tokens may not do that on this host.
+#[test]
+fn the_token_of_a_gitlab_project_discards_approvals() {
+    let host = GitlabFake::start();
+    host.forge.set_token_is_of_bot(true);
+    play(host, discarding(), stories::approvals_are_discarded);
 }
 
 /// The same story on every host that another process can reach, in mode `strict`.

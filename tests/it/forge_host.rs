@@ -25,6 +25,8 @@ pub(crate) trait ForgeKind: 'static {
     const AUTHORS_APPROVE: bool;
     /// True if an approval stays until its person takes it back, and cannot be given again before.
     const APPROVALS_STAY: bool = false;
+    /// Part of the reason for which approvals stay, if the host lets nobody take back another person's.
+    const APPROVALS_STAND: Option<&'static str> = None;
     /// States of statuses that are neither a success nor a failure.
     const WAITING: &'static [&'static str];
 
@@ -119,6 +121,7 @@ impl<K: ForgeKind> ForgeHost<K> {
 
 impl<K: ForgeKind> FlowHost for ForgeHost<K> {
     const MARK: char = K::MARK;
+    const APPROVALS_STAND: Option<&'static str> = K::APPROVALS_STAND;
 
     fn full_name(&self) -> &'static str {
         K::FULL_NAME

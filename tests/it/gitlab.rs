@@ -18,6 +18,9 @@ impl ForgeKind for OnGitlab {
     const FULL_NAME: &'static str = "acme/platform/live";
     const REFUSAL: (&'static str, &'static str) = ("not_approved", "required approvals are missing");
     const AUTHORS_APPROVE: bool = true;
+    /// Of a server with a personal token, as the forge's is at first.
+    const APPROVALS_STAND: Option<&'static str> =
+        Some("only the bot user of a project or group access token may reset approvals");
     /// A canceled status, which is an error for other hosts, waits.
     const WAITING: &'static [&'static str] = &["pending", "error"];
 

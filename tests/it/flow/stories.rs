@@ -87,6 +87,27 @@ pub(super) async fn an_approval_is_anothers_of_this_head_and_nobody_objects<H: F
     pull.say("atlantis apply").await.is("apply", "success");
 }
 
+/// Where the host keeps approvals, the plan that they are of stays as well.
+pub(super) async fn approvals_are_discarded_or_nothing_is_planned<H: FlowHost>(ctx: &Ctx, host: &H) {
+    let Some(reason) = H::APPROVALS_STAND else { return approvals_are_discarded(ctx, host).await };
+    let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
+    pull.next().await.is("plan", "success");
+    host.vote_on(ctx, pull.number, "bob", true).await;
+    let refused = pull.say("atlantis plan").await;
+    refused.because("requirement").has("could not dismiss the approvals").has(reason).has("`atlantis plan`");
+    pull.say("atlantis apply").await.is("apply", "success");
+}
+
+pub(super) async fn approvals_are_discarded<H: FlowHost>(ctx: &Ctx, host: &H) {
+    let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
+    pull.next().await.is("plan", "success");
+    host.vote_on(ctx, pull.number, "bob", true).await;
+    pull.say("atlantis plan").await.is("plan", "success");
+    pull.say("atlantis apply").await.is("apply", "failure").because("requirement").has("0 of 1 review");
+    host.vote_on(ctx, pull.number, "bob", true).await;
+    pull.say("atlantis apply").await.is("apply", "success");
+}
+
 pub(super) async fn it_is_merged_once_all_is_applied<H: FlowHost>(ctx: &Ctx, host: &H) {
     let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
     pull.next().await.is("plan", "success");
