@@ -6,7 +6,7 @@ use crate::support::*;
 use ring::hmac;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use tidelock_forge::{HostKind, OpenOptions};
+use tidelock_forge::{Delivery, HostKind, OpenOptions};
 
 /// Id of a webhook, which the door does not compare.
 const HOOK: &str = "{0c5b1f1e-4d1c-4a52-9a4f-1c4a6f0e7d55}";
@@ -99,6 +99,31 @@ fn a_name_gives_no_right() {
         ctx.quiet().await;
         let audit = ctx.json("/audit.json?act=apply").await["entries"][0].clone();
         assert_eq!((audit["who"].as_str(), audit["name"].as_str()), (Some(ann.as_str()), Some("Somebody else")));
+    });
+}
+
+/// The delivery of an update does not say what has changed. A server that knew heads from its memory alone would plan after a restart.
+#[test]
+fn a_changed_title_is_not_planned_after_a_restart_either() {
+    play(BitbucketCloudFake::start(), one_project(""), async |ctx: &Ctx, host: &BitbucketCloudFake| {
+        let number = host.open_one(ctx, "one", ("main.tf", "# 2\n")).await;
+        ctx.until("it is planned", async || host.answers(ctx, number).len() == 1).await;
+        let renamed = async |title: &str| {
+            host.pull(number).set_title(title).unwrap();
+            host.delivered().await;
+            let told =
+                |one: &Delivery| one.event == "pullrequest:updated" && one.body.contains(title) && one.succeeded();
+            assert!(host.forge.deliveries().iter().any(told));
+            ctx.quiet().await;
+            assert_eq!(host.answers(ctx, number).len(), 1, "{title}");
+        };
+        renamed("Before the restart").await;
+        ctx.server.stop().await;
+        ctx.server.start().await;
+        host.hear(ctx, true);
+        renamed("After the restart").await;
+        host.push_to(ctx, number, ("main.tf", "# 3\n")).await;
+        ctx.until("the push is planned", async || host.answers(ctx, number).len() == 2).await;
     });
 }
 

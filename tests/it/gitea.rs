@@ -9,7 +9,7 @@ pub(crate) use real::RealGitea;
 use ring::hmac;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use tidelock_forge::HostKind;
+use tidelock_forge::{Delivery, HostKind};
 
 /// Gitea, with a repository of an organization.
 pub(crate) struct OnGitea;
@@ -83,5 +83,25 @@ fn a_push_is_planned_whole_although_a_command_on_a_part_came_before_its_delivery
         host.delivered().await;
         ctx.quiet().await;
         assert!(has(3).await, "planned once");
+    });
+}
+
+/// Gitea tells every change of a pull request by the same event.
+#[test]
+fn a_changed_title_or_label_is_not_planned() {
+    play(GiteaFake::start(), one_project(""), async |ctx: &Ctx, host: &GiteaFake| {
+        let number = host.open_one(ctx, "one", ("main.tf", "# 2\n")).await;
+        ctx.until("it is planned", async || host.answers(ctx, number).len() == 1).await;
+        host.pull(number).set_title("Another title").unwrap();
+        host.pull(number).set_labels(&["urgent"]).unwrap();
+        host.delivered().await;
+        for action in ["edited", "label_updated"] {
+            let told = |one: &Delivery| one.action.as_deref() == Some(action) && one.succeeded();
+            assert!(host.forge.deliveries().iter().any(told), "{action}");
+        }
+        ctx.quiet().await;
+        assert_eq!(host.answers(ctx, number).len(), 1);
+        host.push_to(ctx, number, ("main.tf", "# 3\n")).await;
+        ctx.until("the push is planned", async || host.answers(ctx, number).len() == 2).await;
     });
 }
