@@ -1,6 +1,7 @@
 //! The story of the front door, the same on every host: the effects of a pull request, a push, a comment, a closing and a lost delivery.
 //! Each host plays it through [`FlowHost`], beside GitHub where it is another one.
 
+mod all_hosts;
 mod crash;
 mod requests;
 mod stories;
