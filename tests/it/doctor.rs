@@ -1,6 +1,12 @@
 //! `tidelock doctor` with a real server and the sandbox's forge: its report without faults, and for each fault.
 
+use crate::bitbucket_cloud::BitbucketCloudFake;
+use crate::flow::FlowHost as _;
+use crate::gitea::GiteaFake;
+use crate::gitlab::GitlabFake;
 use crate::support::*;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
 use tidelock_forge::Fault;
 use tidelock_run_double::tasks::TasksDouble;
 
@@ -217,4 +223,61 @@ fn requests_to_the_host_go_through_the_proxy_unless_it_is_exempt() {
             assert_eq!(asked.contains("CONNECT git.example.test:443 "), goes_through, "{asked}\n{text}");
         });
     }
+}
+
+/// Replaces the webhook of the repository on Bitbucket Cloud by one that lacks its secret and most events.
+async fn spoil_webhook(ctx: &Ctx, cloud: &BitbucketCloudFake) {
+    let settings = cloud.forge.server_settings();
+    let (_, user) = settings.iter().find(|(name, _)| *name == "bitbucket-user").unwrap();
+    let events = ["pullrequest:created", "pullrequest:updated", "pullrequest:fulfilled", "pullrequest:rejected"];
+    let hook = json!({"url": format!("{}/events", ctx.server.url()), "events": events});
+    let hooks = format!("{}/repositories/{}/hooks", cloud.forge.hostname_setting(), cloud.full_name());
+    let request = client().post(hooks).basic_auth(user, Some(cloud.forge.token().expose_secret())).json(&hook);
+    let answer = request.send().await.unwrap();
+    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
+}
+
+#[test]
+fn accounts_tokens_and_webhooks_of_other_hosts_are_checked() {
+    let (gitlab, gitea, cloud) = (GitlabFake::start(), GiteaFake::start(), BitbucketCloudFake::start());
+    let allowed = "--repo-allowlist=127.0.0.1/acme/*,127.0.0.2/acme/*,127.0.0.3/acme/*,127.0.0.4/acme/*";
+    run_test(cloud.served(gitea.served(gitlab.served(well()))).flags(&[allowed]), async |ctx| {
+        gitlab.connect(ctx).await;
+        gitea.connect(ctx).await;
+        cloud.connect(ctx).await;
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        assert_eq!(code, Some(0), "{text}");
+        for wanted in [
+            "ok       gitlab     the token is tidelock-bot's on 127.0.0.2 (GitLab ",
+            "ok       gitlab     the token has the scope api",
+            "ok       gitlab     may set statuses in acme/platform/live",
+            "acme/platform/live: that to URL/events does not verify our certificate",
+            "ok       gitea      the token is tidelock-bot's on 127.0.0.3 (Gitea ",
+            "warning  gitea      the token has the scopes of an administrator",
+            "ok       gitea      may set statuses in acme/live",
+            "ok       webhook    acme/live: that to URL/events is active; whether its last delivery was taken is on its page",
+            "ok       bitbucket  the token is that of tidelock-bot on 127.0.0.4",
+            "ok       bitbucket  the token has the scopes of docs/bitbucket-cloud.md",
+            "ok       bitbucket  may set statuses in acme/live",
+            "ok       webhook    acme/live: that to URL/events is active; its requests are on",
+        ] {
+            assert!(text.contains(wanted), "{wanted}\n{text}");
+        }
+        gitlab.forge.set_token_limits(&["read_api"], Some("2026-01-31"));
+        gitea.forge.set_token_scopes(&["write:repository", "read:user", "read:organization"]);
+        spoil_webhook(ctx, &cloud).await;
+        let (code, text) = doctor(ctx, &[]).await;
+        assert_eq!(code, Some(1), "{text}");
+        for wanted in [
+            "FAULT    gitlab     the token lacks the scope api: nothing can be posted",
+            "FAULT    gitlab     the token has expired on 2026-01-31",
+            "FAULT    gitea      the token lacks the scope write:issue: nothing can be posted",
+            "FAULT    webhook    acme/live: that to URL/events has no secret: its deliveries are not signed, and refused",
+            "FAULT    webhook    acme/live: that to URL/events lacks the event pullrequest:comment_created: ",
+            "warning  webhook    acme/live: that to URL/events lacks the event pullrequest:changes_request_removed: ",
+        ] {
+            assert!(text.contains(wanted), "{wanted}\n{text}");
+        }
+    });
 }

@@ -81,6 +81,11 @@ impl<'a> Call<'a> {
                 call.check_scope("organization")?;
                 call.page(Vec::new())
             }
+            // No account of a forge administers the instance (`reqSiteAdmin` of routers/api/v1/api.go).
+            ["admin", ..] => {
+                call.check_scope("admin")?;
+                Err(Refusal::forbidden("user should be the site admin"))
+            }
             ["repositories", id] => {
                 call.check_scope("repository")?;
                 call.repo_by_id(id)

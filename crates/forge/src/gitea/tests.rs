@@ -142,6 +142,7 @@ async fn a_token_without_a_scope_is_refused_with_its_name() {
     for (method, path, needed) in [
         (Method::GET, "/api/v1/user", Some("read:user")),
         (Method::GET, "/api/v1/orgs/acme/teams", Some("read:organization")),
+        (Method::GET, "/api/v1/admin/cron", Some("read:admin")),
         (Method::POST, status.as_str(), Some("write:repository")),
         (Method::GET, REPO, None),
         (Method::GET, comments.as_str(), None),

@@ -17,9 +17,16 @@ const NEEDED: [(&str, &str); 5] = [
     ("pullrequest:rejected", "locks are released in rounds of --reconcile-interval alone"),
 ];
 /// Events that make something faster, with what is slower without them.
-const USEFUL: [(&str, &str); 3] = [
+const USEFUL: [(&str, &str); 7] = [
     ("repo:push", "in mode `strict` plans become invalid in rounds of --reconcile-interval alone"),
     ("pullrequest:approved", "a merge that waits for an approval is tried in rounds of --reconcile-interval alone"),
+    ("pullrequest:unapproved", "a refused merge is tried in rounds of --reconcile-interval alone"),
+    ("pullrequest:changes_request_created", "a refused merge is tried in rounds of --reconcile-interval alone"),
+    (
+        "pullrequest:changes_request_removed",
+        "a merge that requested changes prevent is tried in rounds of --reconcile-interval alone",
+    ),
+    ("repo:commit_status_created", "a merge that waits for a build is tried in rounds of --reconcile-interval alone"),
     ("repo:commit_status_updated", "a merge that waits for a build is tried in rounds of --reconcile-interval alone"),
 ];
 
@@ -142,6 +149,10 @@ mod tests {
             (without("pullrequest:created"), Verdict::Fault, "the event pullrequest:created:"),
             (without("pullrequest:comment_created"), Verdict::Fault, "pullrequest:comment_created"),
             (without("repo:push"), Verdict::Warning, "the event repo:push"),
+            (without("pullrequest:unapproved"), Verdict::Warning, "the event pullrequest:unapproved"),
+            (without("pullrequest:changes_request_created"), Verdict::Warning, "changes_request_created"),
+            (without("pullrequest:changes_request_removed"), Verdict::Warning, "that requested changes prevent"),
+            (without("repo:commit_status_created"), Verdict::Warning, "the event repo:commit_status_created"),
         ] {
             let judged = judge(&hook);
             assert!(judged.len() == 1 && judged[0].0 == verdict && judged[0].1.contains(said), "{judged:?}");

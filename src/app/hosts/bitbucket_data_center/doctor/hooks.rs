@@ -21,9 +21,14 @@ const NEEDED: [(&str, &str); 7] = [
     ("pr:deleted", "locks are released in rounds of --reconcile-interval alone"),
 ];
 /// Events that make something faster, with what is slower without them.
-const USEFUL: [(&str, &str); 2] = [
+const USEFUL: [(&str, &str); 4] = [
     ("repo:refs_changed", "in mode `strict` plans become invalid in rounds of --reconcile-interval alone"),
     ("pr:reviewer:approved", "a merge that waits for an approval is tried in rounds of --reconcile-interval alone"),
+    (
+        "pr:reviewer:unapproved",
+        "a merge that requested changes prevent is tried in rounds of --reconcile-interval alone",
+    ),
+    ("pr:reviewer:needs_work", "a refused merge is tried in rounds of --reconcile-interval alone"),
 ];
 
 /// Checks the webhooks that deliver to `events`.
@@ -180,6 +185,8 @@ mod tests {
             (without("pr:opened"), Verdict::Fault, "the event pr:opened:"),
             (without("pr:comment:added"), Verdict::Fault, "pr:comment:added"),
             (without("repo:refs_changed"), Verdict::Warning, "the event repo:refs_changed"),
+            (without("pr:reviewer:unapproved"), Verdict::Warning, "that requested changes prevent"),
+            (without("pr:reviewer:needs_work"), Verdict::Warning, "the event pr:reviewer:needs_work"),
         ] {
             let judged = judged(&hook);
             assert!(judged.len() == 1 && judged[0].0 == verdict && judged[0].1.contains(said), "{judged:?}");

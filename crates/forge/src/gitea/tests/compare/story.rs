@@ -369,6 +369,7 @@ pub(super) async fn of_names_and_scopes(both: &mut Both) {
     both.get("/api/v1/user", BOT).await;
     both.get("/api/v1/user/repos", BOT).await;
     both.get("/api/v1/orgs/{O}/teams", BOT).await;
+    both.get("/api/v1/admin/cron?limit=1", BOT).await;
     both.post("{R}/statuses/{head}", BOT, json!({"state": "success"})).await;
     both.get("{R}/issues/1/comments", BOT).await;
     both.get("{R}", BOT).await;
