@@ -323,6 +323,23 @@ fn only_a_new_comment_of_a_person_in_the_conversation_runs() {
 }
 
 #[test]
+fn a_comment_on_a_commit_an_issue_or_a_snippet_is_on_no_pull_request() {
+    let written = comment()["comment"].take();
+    for (kind, place, about) in [
+        ("repo:commit_comment_created", "commit", json!({"type": "commit", "hash": WHOLE})),
+        ("issue:comment_created", "issue", json!({"type": "issue", "id": 7, "state": "new"})),
+        ("issue:updated", "issue", json!({"type": "issue", "id": 7, "state": "new"})),
+        ("snippet:comment_created", "snippet", json!({"type": "snippet", "id": "kypj", "owner": ann()})),
+    ] {
+        let body = json!({"actor": ann(), "repository": repository(), "comment": written, place: about});
+        assert!(ignored(kind, &body).contains("causes nothing"), "{kind}");
+        // The name of the event is not signed.
+        assert!(ignored("pullrequest:comment_created", &body).contains("no pullrequest"), "{kind}");
+        assert!(ignored("pullrequest:approved", &body).contains("no pullrequest"), "{kind}");
+    }
+}
+
+#[test]
 fn a_push_names_its_branches_and_neither_a_tag_nor_a_deletion_is_one() {
     let change =
         |kind: &str, name: &str| json!({"new": {"type": kind, "name": name, "target": {"hash": WHOLE}}, "old": null});
