@@ -57,7 +57,7 @@ chaos-executors trials="200" engine="process":
 kube name="":
     scripts/check-kube {{name}}
 
-# Servers that end at each commit of a run, of which `cargo test` tries a third a day.
+# Servers that end at each commit of a run, before it and after it. `cargo test` tries a third of the commits a day, in one of the two ways.
 every-commit:
     TIDELOCK_EVERY_COMMIT=1 cargo test --test it -- cut_after_any_commit each_commit
 

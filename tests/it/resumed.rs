@@ -157,13 +157,18 @@ fn after_each_commit(run: Run) {
     });
 }
 
+/// Returns true if every commit is tried, which takes too long for each run of the tests.
+pub(crate) fn tries_every_commit() -> bool {
+    std::env::var_os("TIDELOCK_EVERY_COMMIT").is_some()
+}
+
 /// Plays a trial for each of these commits, some at a time. Where the variable TIDELOCK_EVERY_COMMIT is not set, a third of them is tried:
 /// on each day another.
 pub(crate) fn cut_at(commits: RangeInclusive<usize>, trial: impl Fn(usize) + Sync) {
     const PARTS: u64 = 3;
     const DAY: u64 = 24 * 3600;
     let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() / DAY;
-    let every = std::env::var_os("TIDELOCK_EVERY_COMMIT").is_some();
+    let every = tries_every_commit();
     let is_tried = |commit: &usize| every || (*commit as u64 + today).is_multiple_of(PARTS);
     let last = *commits.end();
     let (trial, tried) = (&trial, &Mutex::new(commits.filter(is_tried)));

@@ -7,7 +7,7 @@ use crate::bitbucket_cloud::BitbucketCloudFake;
 use crate::bitbucket_data_center::BitbucketDataCenterFake;
 use crate::gitea::{GiteaFake, RealGitea};
 use crate::gitlab::GitlabFake;
-use crate::resumed::{BUCKET, commits, cut_at, give_up_lease};
+use crate::resumed::{BUCKET, commits, cut_at, give_up_lease, tries_every_commit};
 use crate::support::*;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
@@ -93,7 +93,17 @@ fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
     counted
 }
 
+/// Plays the story with this effect, and with the other one too where every commit is tried.
 fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
+    with_effect(&host, effect);
+    if tries_every_commit() {
+        with_effect(&host, if effect == Effect::Hang { Effect::Lost } else { Effect::Hang });
+    }
+}
+
+/// Plays the story once for each commit. `Hang`: the effects of the last commit are done on the host, but not recorded as done. `Lost`:
+/// the commit is stored, and none of its effects is done.
+fn with_effect<H: FlowHost>(host: &(impl Fn() -> H + Sync), effect: Effect) {
     let commits = trial(&host(), effect, None);
     assert!((8..40).contains(&commits), "{commits}");
     // Nothing from before the first commit is looked for: that commit makes the repository known.
@@ -104,43 +114,41 @@ fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
     });
 }
 
-// The effects of the last commit are done on the host, but not recorded as done.
 #[test]
-fn before_each_commit_on_github() {
+fn each_commit_on_github() {
     at_each_commit(|| GithubForge, Effect::Hang);
 }
 
-// The commit is stored, and none of its effects is done.
 #[test]
-fn after_each_commit_on_azure_devops() {
+fn each_commit_on_azure_devops() {
     at_each_commit(AzureDevOpsFake::start_unsteady, Effect::Lost);
 }
 
 #[test]
-fn after_each_commit_on_gitlab() {
+fn each_commit_on_gitlab() {
     at_each_commit(GitlabFake::start_unsteady, Effect::Lost);
 }
 
 // Gitea repeats no delivery.
 #[test]
-fn before_each_commit_on_gitea() {
+fn each_commit_on_gitea() {
     at_each_commit(GiteaFake::start_unsteady, Effect::Hang);
 }
 
 // Merges are known by what was merged, as the host takes no expected head.
 #[test]
-fn before_each_commit_on_bitbucket_cloud() {
+fn each_commit_on_bitbucket_cloud() {
     at_each_commit(BitbucketCloudFake::start_unsteady, Effect::Hang);
 }
 
 // Every write needs the version of what it changes, and a repeated one has another.
 #[test]
-fn after_each_commit_on_bitbucket_data_center() {
+fn each_commit_on_bitbucket_data_center() {
     at_each_commit(BitbucketDataCenterFake::start_unsteady, Effect::Lost);
 }
 
 #[test]
 #[ignore = "needs a real Gitea: scripts/with-gitea"]
-fn after_each_commit_on_a_real_gitea() {
+fn each_commit_on_a_real_gitea() {
     at_each_commit(RealGitea::start, Effect::Lost);
 }
