@@ -19,7 +19,7 @@ pub(crate) type GiteaFake = ForgeHost<OnGitea>;
 impl ForgeKind for OnGitea {
     const KIND: HostKind = HostKind::Gitea;
     const MARK: char = '#';
-    const FULL_NAME: &'static str = "acme/live";
+    const FULL_NAME: &'static str = "acme/stage";
     const REFUSAL: (&'static str, &'static str) = ("blocked", "1 more approval is required");
     const AUTHORS_APPROVE: bool = false;
     const WAITING: &'static [&'static str] = &["pending"];

@@ -21,6 +21,7 @@ async fn planned<H: FlowHost>(ctx: &Ctx, host: &H, branch: &str) {
     pull.next().await.is_message("cleanup");
 }
 
+/// The names of the repositories differ: checkouts of equally named ones on two hosts would lie in the same place.
 #[test]
 fn a_host_that_answers_nothing_holds_up_no_other_host() {
     let (azure_devops, gitlab, gitea) = (AzureDevOpsFake::start(), GitlabFake::start(), GiteaFake::start());
