@@ -1,5 +1,5 @@
 //! Requirement `approved` of a project with rules (`approvals`): decides whose approval counts, and which rules are met. Each rule is a
-//! check of its own.
+//! check of its own, and so are the host's own rules.
 
 mod of_plan;
 mod owners_file;
@@ -113,6 +113,7 @@ async fn judge(
             check.detail.push_str(&too_many());
         }
     }
+    checks.extend(facts.missing_approvals(ctx, work).await?.map(|missing| unmet(missing.to_owned())));
     Ok(checks)
 }
 

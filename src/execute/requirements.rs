@@ -24,6 +24,7 @@ const FRESH: Duration = Duration::from_secs(15);
 /// Facts of the host about the pull request, each requested at most once and only if it is needed.
 pub(super) struct PullFacts {
     reviews: OnceCell<Vec<Review>>,
+    missing_approvals: OnceCell<Option<String>>,
     contributors: OnceCell<Vec<Login>>,
     owners: OnceCell<OwnersFile>,
     mergeability: OnceCell<Mergeability>,
@@ -34,6 +35,7 @@ impl Default for PullFacts {
     fn default() -> PullFacts {
         PullFacts {
             reviews: OnceCell::new(),
+            missing_approvals: OnceCell::new(),
             contributors: OnceCell::new(),
             owners: OnceCell::new(),
             mergeability: OnceCell::new(),
@@ -58,6 +60,12 @@ impl PullFacts {
         Ok(self.reviews.get_or_try_init(ask).await?)
     }
 
+    /// Returns the approvals that the host's own rules still require, for people.
+    pub(super) async fn missing_approvals(&self, ctx: &Context, work: &CommandRun) -> Result<Option<&str>, HostError> {
+        let ask = async || ctx.hosts.for_repo(&work.pull.id.repo)?.missing_approvals(&work.pull).await;
+        Ok(self.missing_approvals.get_or_try_init(ask).await?.as_deref())
+    }
+
     /// Returns the people who pushed to the pull request.
     pub(super) async fn contributors(&self, ctx: &Context, work: &CommandRun) -> Result<&[Login], HostError> {
         let ask = async || ctx.hosts.for_repo(&work.pull.id.repo)?.contributors(&work.pull).await;
@@ -69,10 +77,17 @@ impl PullFacts {
         self.owners.get_or_try_init(|| approvals::owners_file(ctx, work)).await
     }
 
-    /// Judges the reviews of the pull request.
+    /// Judges the reviews of the pull request, and asks for approvals that the host's own rules require besides.
     pub(super) async fn approved(&self, ctx: &Context, work: &CommandRun) -> Result<Approval, HostError> {
         let reviews = self.reviews(ctx, work).await?;
-        Ok(approval(reviews, &work.pull.author, work.reviewed_head(), ctx.settings.approval_of_head))
+        let found = approval(reviews, &work.pull.author, work.reviewed_head(), ctx.settings.approval_of_head);
+        if !found.met {
+            return Ok(found);
+        }
+        Ok(match self.missing_approvals(ctx, work).await? {
+            Some(missing) => Approval { met: false, detail: missing.to_owned(), remark: None },
+            None => found,
+        })
     }
 
     /// Returns the host's decision on a merge of the pull request.

@@ -49,6 +49,12 @@ pub trait Host: Send + Sync {
     /// Returns the latest review of each person. Those of people without write access have [`Review::can_write`] false.
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError>;
 
+    /// Returns the approvals that rules of the host itself still require, as text for people; absent if none are missing, or if the host
+    /// has no such rules.
+    async fn missing_approvals(&self, _pull: &PullRequest) -> Result<Option<String>, HostError> {
+        Ok(None)
+    }
+
     /// Dismisses every approval of a pull request, also those of others, and gives the reason where the host shows one. Fails if an
     /// approval remains.
     async fn dismiss_approvals(&self, pull: &PullRequest, because: &str) -> Result<(), HostError>;

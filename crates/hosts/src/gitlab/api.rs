@@ -183,6 +183,10 @@ impl Host for Gitlab {
         reviews::latest(self, pull).await
     }
 
+    async fn missing_approvals(&self, pull: &PullRequest) -> Result<Option<String>, HostError> {
+        reviews::missing(self, pull).await
+    }
+
     async fn dismiss_approvals(&self, pull: &PullRequest, _: &str) -> Result<(), HostError> {
         reviews::reset_approvals(self, pull).await
     }

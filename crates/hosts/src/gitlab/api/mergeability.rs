@@ -1,7 +1,7 @@
 //! Mergeability: `detailed_merge_status`, which names the first obstacle only (docs.gitlab.com/api/merge_requests, "Merge status"). Our own
 //! unfinished statuses and those of applies do not count: they announce what is about to be done. What they hide is requested besides.
 
-use super::{Gitlab, answers};
+use super::{Gitlab, answers, reviews};
 use crate::vcs::http::{odd, segment};
 use crate::vcs::{HostError, Mergeability, own_status};
 use backon::BackoffBuilder as _;
@@ -61,11 +61,7 @@ async fn obstacles(host: &Gitlab, pull: &PullRequest, told: &Value) -> Result<Ve
         return Ok(Vec::new());
     }
     let mut found = of_pipeline(host, pull, told).await?;
-    let path = format!("{}/approvals", host.pull_path(&pull.id)?);
-    let left = host.http.get(&path).await?.body["approvals_left"].as_u64().unwrap_or_default();
-    if left > 0 {
-        found.push(format!("{left} more {} required", if left == 1 { "approval is" } else { "approvals are" }));
-    }
+    found.extend(reviews::missing(host, pull).await?);
     Ok(found)
 }
 

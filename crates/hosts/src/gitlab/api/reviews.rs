@@ -20,8 +20,7 @@ const PER_PAGE: u32 = 100;
 /// Most pages of reviewers of one merge request.
 const MAX_PAGES: u32 = 10;
 
-/// Returns the latest verdict of each person. That enough people have approved for the project's rules is another question: without
-/// required approvals, nobody has to.
+/// Returns the latest verdict of each person. The project's rules are another question ([`missing`]): many projects have none.
 pub(super) async fn latest(host: &Gitlab, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
     let mut verdicts = demands(host, &pull.id).await?;
     let approvals = approvals(host, &pull.id).await?;
@@ -48,6 +47,14 @@ pub(super) async fn latest(host: &Gitlab, pull: &PullRequest) -> Result<Vec<Revi
         .buffered(MAX_CONCURRENT)
         .try_collect()
         .await
+}
+
+/// Returns the approvals that the project's rules still require; absent if there are none, as without a license.
+pub(super) async fn missing(host: &Gitlab, pull: &PullRequest) -> Result<Option<String>, HostError> {
+    let path = format!("{}/approvals", host.pull_path(&pull.id)?);
+    let left = host.http.get(&path).await?.body["approvals_left"].as_u64().unwrap_or_default();
+    let approvals = if left == 1 { "approval" } else { "approvals" };
+    Ok((left > 0).then(|| format!("GitLab requires {left} more {approvals}")))
 }
 
 /// Removes all approvals (docs.gitlab.com/api/merge_request_approvals, "Reset approvals of a merge request").

@@ -61,7 +61,7 @@ async fn our_own_statuses_do_not_block_and_hide_nothing() {
         (json!([job("atlantis/apply", "running", "eve")]), none.clone(), "`atlantis/apply` is running"),
         // A job of a child pipeline, for example.
         (json!([job("build", "success", "ann")]), none.clone(), "its pipeline is running"),
-        (json!([ours]), with(none.clone(), "approvals_left", 2), "2 more approvals are required"),
+        (json!([ours]), with(none.clone(), "approvals_left", 2), "GitLab requires 2 more approvals"),
         // As on GitHub: an apply may be tried again, and a plan has to succeed first.
         (json!([job("atlantis/apply: a", "failed", BOT), job("atlantis/plan", "canceled", BOT)]), none.clone(), ""),
         (json!([job("atlantis/plan", "failed", BOT), ours]), none.clone(), "`atlantis/plan` is failed"),

@@ -166,6 +166,22 @@ async fn where_no_approval_is_required_nobody_has_approved() {
 }
 
 #[tokio::test]
+async fn approvals_that_the_projects_rules_require_are_missing() {
+    for (answer, want) in [
+        (json!({"approved": false, "approvals_left": 1, "approved_by": []}), Some("GitLab requires 1 more approval")),
+        (json!({"approved": false, "approvals_left": 3, "approved_by": []}), Some("GitLab requires 3 more approvals")),
+        (approvals(&[(1, "ann", "2026-07-26T15:00:00.000Z")]), None),
+        // As without a license.
+        (json!({"approved": true, "approved_by": []}), None),
+    ] {
+        let stage = answering(vec![("/approvals", 200, answer)]).await;
+        assert_eq!(stage.host.missing_approvals(&known_pull()).await.unwrap().as_deref(), want);
+    }
+    let broken = answering(vec![("/approvals", 500, Value::Null)]).await;
+    assert!(broken.host.missing_approvals(&known_pull()).await.is_err());
+}
+
+#[tokio::test]
 async fn approvals_are_reset_by_a_bot_and_looked_at_again() {
     let one = || approvals(&[(1, "ann", "2026-07-26T15:00:00.000Z")]);
     let works = stage(move |count, request| match request {
