@@ -307,6 +307,13 @@ async fn a_repository_is_found_by_its_id() {
     assert!(other.host.present_name(&repo(), "13").await.is_err());
 }
 
+#[test]
+fn code_owners_are_read_in_its_own_language() {
+    let profile = profile(&GiteaAddress::default());
+    assert_eq!(profile.owner_language, OwnersLanguage::EveryRule);
+    assert_eq!(profile.owner_files, ["CODEOWNERS", "docs/CODEOWNERS", ".gitea/CODEOWNERS", ".forgejo/CODEOWNERS"]);
+}
+
 #[tokio::test]
 async fn git_gets_our_login_and_the_token() {
     let stage = answering(Vec::new()).await;

@@ -397,6 +397,13 @@ async fn failed_deliveries_to_us_are_requested_again_once_an_hour() {
     assert_eq!(member.host.redeliver_missed().await.unwrap(), 0);
 }
 
+#[test]
+fn code_owners_are_read_in_its_own_language() {
+    let profile = profile(&GitlabAddress::default());
+    assert_eq!(profile.owner_language, OwnersLanguage::Sections);
+    assert_eq!(profile.owner_files, ["CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"]);
+}
+
 #[tokio::test]
 async fn git_gets_the_token_and_a_name() {
     let stage = answering(vec![]).await;
