@@ -2,6 +2,7 @@
 //! gitlab.com/gitlab-org/api/client-go.
 
 mod comments;
+mod forge;
 mod merging;
 mod people;
 mod statuses;
