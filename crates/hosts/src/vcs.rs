@@ -135,8 +135,8 @@ pub trait Host: Send + Sync {
         Ok(false)
     }
 
-    /// Returns the most comments, statuses and reactions that may be posted in an hour; absent: no limit.
-    fn posts_per_hour(&self) -> Option<u32> {
+    /// Returns the limit of what may be posted; absent: none.
+    fn post_limit(&self) -> Option<PostLimit> {
         None
     }
 
@@ -315,6 +315,15 @@ pub fn is_since(told: Timestamp, moment: Timestamp) -> bool {
         0 => told.as_second() >= moment.as_second(),
         _ => told >= moment,
     }
+}
+
+/// Most posts that a host takes from us in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PostLimit {
+    /// Comments, statuses and reactions in an hour, and about a sixth of them in one minute.
+    PostsPerHour(u32),
+    /// Comments in a minute; other posts have no limit.
+    CommentsPerMinute(u32),
 }
 
 /// Rate limit of a host.

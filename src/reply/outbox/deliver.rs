@@ -1,6 +1,6 @@
 //! Performs one effect on its host, and decides what to do after errors.
 
-use super::pace::Rank;
+use super::pace::{Pacer, Rank};
 use super::refusals::{is_passing, kind};
 use super::{MAX_TRIES, OutboxInner, lock};
 use crate::domain::command::CommandName;
@@ -178,11 +178,10 @@ impl OutboxInner {
 
     /// Takes one post from the host's rate limit; the error is the time of the next attempt.
     fn turn(&self, host: &dyn Host, effect: &PendingEffect) -> Result<(), Instant> {
-        let Some(per_hour) = host.posts_per_hour() else { return Ok(()) };
+        let Some(limit) = host.post_limit() else { return Ok(()) };
         let now = Instant::now();
         let mut pacers = lock(&self.pacers);
-        let pacer =
-            pacers.entry(effect.pull.repo.host.clone()).or_insert_with(|| super::pace::Pacer::new(per_hour, now));
+        let pacer = pacers.entry(effect.pull.repo.host.clone()).or_insert_with(|| Pacer::new(limit, now));
         pacer.take(Rank::of(&effect.effect), &effect.pull.repo, now)
     }
 

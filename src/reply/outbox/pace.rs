@@ -1,12 +1,13 @@
-//! Rate limits for hosts that ask for restraint: about 80 posts a minute and 500 an hour on GitHub.
+//! Rate limits for hosts that ask for restraint: about 80 posts a minute and 500 an hour on GitHub, 60 comments a minute on GitLab.com.
 //!
-//! Two token buckets, one for the minute and one for the hour; each post takes a token of both. They hold a burst, so
+//! Token buckets, one for the minute and one for the hour where it has a limit; each post takes a token of all. They hold a burst, so
 //! that nothing waits on an ordinary day. When they run low, each rank leaves a reserve to the more urgent ones:
 //! comments use the last token, final statuses leave some, pending statuses and reactions leave half. A repository with
 //! most of the last posts leaves more, so that others find tokens. Pure except for the clock.
 
 use crate::domain::RepoId;
 use crate::domain::state::{Effect, StatusState};
+use crate::vcs::PostLimit;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -69,37 +70,51 @@ impl Rank {
 /// Rate limiter of one host.
 pub(super) struct Pacer {
     minute: TokenBucket,
-    hour: TokenBucket,
+    /// Absent without a limit of the hour.
+    hour: Option<TokenBucket>,
+    /// True if comments are all that is limited.
+    of_comments: bool,
     /// Times and repositories of the last posts.
     last: VecDeque<(Instant, RepoId)>,
 }
 
 impl Pacer {
-    /// Creates a limiter for this many posts an hour.
-    pub(super) fn new(per_hour: u32, now: Instant) -> Pacer {
-        let per_hour = f64::from(per_hour);
-        let per_minute = per_hour * A_MINUTE_OF_500 / 500.0;
+    /// Creates a limiter.
+    pub(super) fn new(limit: PostLimit, now: Instant) -> Pacer {
+        let bucket =
+            |most: f64, burst: f64, seconds: f64| TokenBucket::new(most * burst, most * (1.0 - burst) / seconds, now);
+        let (per_minute, per_hour) = match limit {
+            PostLimit::PostsPerHour(most) => (f64::from(most) * A_MINUTE_OF_500 / 500.0, Some(f64::from(most))),
+            PostLimit::CommentsPerMinute(most) => (f64::from(most), None),
+        };
         Pacer {
-            minute: TokenBucket::new(per_minute * MINUTE_BURST, per_minute * (1.0 - MINUTE_BURST) / 60.0, now),
-            hour: TokenBucket::new(per_hour * HOUR_BURST, per_hour * (1.0 - HOUR_BURST) / 3600.0, now),
+            minute: bucket(per_minute, MINUTE_BURST, 60.0),
+            hour: per_hour.map(|most| bucket(most, HOUR_BURST, 3600.0)),
+            of_comments: matches!(limit, PostLimit::CommentsPerMinute(_)),
             last: VecDeque::new(),
         }
     }
 
     /// Takes the tokens of one post; the error is the time of the next attempt.
     pub(super) fn take(&mut self, rank: Rank, repo: &RepoId, now: Instant) -> Result<(), Instant> {
+        if self.of_comments && rank != Rank::Comment {
+            return Ok(());
+        }
         while self.last.front().is_some_and(|(at, _)| now.duration_since(*at) > LAST_TIME) {
             self.last.pop_front();
         }
         let own = self.last.iter().filter(|(_, of)| of == repo).count();
         let is_greedy = own >= BURST && own * 2 > self.last.len();
         let reserve = if is_greedy { rank.reserve_of_greedy() } else { rank.reserve() };
-        let wait = self.minute.wait(reserve, now).max(self.hour.wait(reserve, now));
+        let of_hour = self.hour.as_mut().map_or(Duration::ZERO, |hour| hour.wait(reserve, now));
+        let wait = self.minute.wait(reserve, now).max(of_hour);
         if !wait.is_zero() {
             return Err(now + wait);
         }
         self.minute.tokens -= 1.0;
-        self.hour.tokens -= 1.0;
+        if let Some(hour) = &mut self.hour {
+            hour.tokens -= 1.0;
+        }
         if self.last.len() == LAST {
             self.last.pop_front();
         }
@@ -173,7 +188,7 @@ mod tests {
     #[test]
     fn nobody_waits_on_an_ordinary_day() {
         let now = Instant::now();
-        let mut pacer = Pacer::new(500, now);
+        let mut pacer = Pacer::new(PostLimit::PostsPerHour(500), now);
         // Two plans of eighteen projects, each with its reaction, its pending status and its comment.
         let plan = |repo| {
             [vec![(Rank::Passing, repo); 2], vec![(Rank::Comment, repo)], vec![(Rank::Final, repo); 19]].concat()
@@ -185,7 +200,7 @@ mod tests {
     #[test]
     fn a_large_burst_keeps_the_limits_of_minute_and_hour() {
         let now = Instant::now();
-        let mut pacer = Pacer::new(500, now);
+        let mut pacer = Pacer::new(PostLimit::PostsPerHour(500), now);
         let posted = play(&mut pacer, &[(Rank::Final, "infra"); 1200], now);
         assert_eq!(posted.len(), 1200);
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
@@ -196,7 +211,7 @@ mod tests {
     #[test]
     fn comments_come_before_statuses_and_those_before_what_passes() {
         let now = Instant::now();
-        let mut pacer = Pacer::new(500, now);
+        let mut pacer = Pacer::new(PostLimit::PostsPerHour(500), now);
         let mut posts = vec![(Rank::Passing, "infra"); 60];
         posts.extend([(Rank::Final, "infra"); 60]);
         posts.extend([(Rank::Comment, "infra"); 5]);
@@ -209,7 +224,7 @@ mod tests {
     #[test]
     fn one_repositorys_burst_leaves_room_for_others() {
         let now = Instant::now();
-        let mut pacer = Pacer::new(500, now);
+        let mut pacer = Pacer::new(PostLimit::PostsPerHour(500), now);
         let mut posts = vec![(Rank::Final, "large"); 400];
         posts.extend([(Rank::Final, "small"), (Rank::Comment, "small"), (Rank::Final, "small")]);
         let posted = play(&mut pacer, &posts, now);
@@ -220,9 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_comments_keeps_its_minute_and_delays_nothing_else() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(PostLimit::CommentsPerMinute(60), now);
+        let posts = [vec![(Rank::Comment, "infra"); 200], vec![(Rank::Final, "infra"); 200]].concat();
+        let posted = play(&mut pacer, &posts, now);
+        let (comments, others): (Vec<_>, Vec<_>) = posted.into_iter().partition(|(_, rank, _)| *rank == Rank::Comment);
+        let most = most_within(&comments, Duration::from_secs(60));
+        assert!((40..=60).contains(&most), "{most}");
+        assert!(others.len() == 200 && others.iter().all(|(at, ..)| at.is_zero()));
+    }
+
+    #[test]
     fn after_a_refusal_the_burst_is_over() {
         let now = Instant::now();
-        let mut pacer = Pacer::new(500, now);
+        let mut pacer = Pacer::new(PostLimit::PostsPerHour(500), now);
         pacer.empty(now);
         let until = pacer.take(Rank::Comment, &repo("infra"), now).unwrap_err();
         assert!((2..5).contains(&until.duration_since(now).as_secs()), "{:?}", until - now);

@@ -7,8 +7,8 @@ use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{CommitSha, Login, PullRequest, PullState, RepoId};
 use crate::vcs::{
-    Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, Merging, OpenPull, Profile, Review,
-    SourceBranch,
+    Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, Merging, OpenPull, PostLimit, Profile,
+    Review, SourceBranch,
 };
 use async_trait::async_trait;
 use jiff::SignedDuration;
@@ -45,7 +45,7 @@ struct Fake {
     gate: Option<Semaphore>,
     /// Requests about pull requests of this repository never end.
     hangs: Option<&'static str>,
-    posts_per_hour: Option<u32>,
+    post_limit: Option<PostLimit>,
     /// True if the pull request does not exist any more.
     gone: bool,
     refuses_statuses: bool,
@@ -117,8 +117,8 @@ impl Host for Fake {
     async fn is_gone(&self, _: &PullId) -> Result<bool, HostError> {
         Ok(self.gone)
     }
-    fn posts_per_hour(&self) -> Option<u32> {
-        self.posts_per_hour
+    fn post_limit(&self) -> Option<PostLimit> {
+        self.post_limit
     }
     async fn create_comment(&self, _: &PullId, body: &str) -> Result<u64, HostError> {
         let answered = self.enter("comment".into()).await?;
@@ -470,7 +470,7 @@ async fn a_host_whose_requests_hang_does_not_hold_up_the_others() {
 
 #[tokio::test]
 async fn a_host_that_limits_posts_gets_comments_first_and_no_burst() {
-    let bench = Bench::new(Fake { posts_per_hour: Some(500), ..Fake::default() });
+    let bench = Bench::new(Fake { post_limit: Some(PostLimit::PostsPerHour(500)), ..Fake::default() });
     let mut effects: Vec<Effect> = (0..150).map(|number| result(&number.to_string())).collect();
     effects.push(comment("a"));
     bench.record(1, effects).await;

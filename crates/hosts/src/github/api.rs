@@ -20,7 +20,7 @@ use crate::vcs::http::{Http, odd, segment};
 use crate::vcs::told::ToldKeys;
 use crate::vcs::{
     Budget, Comments, GitCredentials, Host, HostError, HostIssue, IssueEdit, Mergeability, Merging, NewIssue, OpenPull,
-    Profile, RepoAccess, Review, ShownComment, SourceBranch, TokenSource,
+    PostLimit, Profile, RepoAccess, Review, ShownComment, SourceBranch, TokenSource,
 };
 use app::App;
 use async_trait::async_trait;
@@ -275,8 +275,8 @@ impl Host for Github {
         }
     }
 
-    fn posts_per_hour(&self) -> Option<u32> {
-        self.posts_per_hour
+    fn post_limit(&self) -> Option<PostLimit> {
+        self.posts_per_hour.map(PostLimit::PostsPerHour)
     }
 
     async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {

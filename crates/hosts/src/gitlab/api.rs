@@ -22,8 +22,8 @@ use super::GitlabAddress;
 use crate::vcs::http::{Http, odd, segment};
 use crate::vcs::told::ToldKeys;
 use crate::vcs::{
-    Budget, Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, Profile,
-    RepoAccess, Review, ShownComment, SourceBranch, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, PostLimit,
+    Profile, RepoAccess, Review, ShownComment, SourceBranch, TokenSource,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -44,6 +44,10 @@ const API: &str = "/api/v4";
 /// User name for git where our login is not known: GitLab accepts any with a token
 /// (docs.gitlab.com/user/profile/personal_access_tokens, "Clone repository").
 const ANY_USER: &str = "oauth2";
+/// GitLab.com, whose limits are known. Those of other instances are settings of theirs.
+const GITLAB_COM: &str = "gitlab.com";
+/// Most comments of one account on GitLab.com in a minute (docs.gitlab.com/user/gitlab_com, "Rate limits on GitLab.com").
+const COMMENTS_PER_MINUTE: u32 = 60;
 
 /// Address of GitLab, and our account there.
 pub struct GitlabOptions {
@@ -269,6 +273,11 @@ impl Host for Gitlab {
             Err(HostError::NotFound { .. }) => Ok(true),
             answer => answer.map(|_| false),
         }
+    }
+
+    fn post_limit(&self) -> Option<PostLimit> {
+        let is_known = self.hostname() == GITLAB_COM;
+        is_known.then_some(PostLimit::CommentsPerMinute(COMMENTS_PER_MINUTE))
     }
 
     async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {

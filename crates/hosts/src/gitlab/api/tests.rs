@@ -398,6 +398,14 @@ async fn failed_deliveries_to_us_are_requested_again_once_an_hour() {
     assert_eq!(member.host.redeliver_missed().await.unwrap(), 0);
 }
 
+#[tokio::test]
+async fn comments_are_limited_on_gitlab_com_alone() {
+    let Stage { mut host, .. } = answering(vec![]).await;
+    assert_eq!(host.post_limit(), None);
+    host.address = GitlabAddress::new("GitLab.com", "https://gitlab.com");
+    assert_eq!(host.post_limit(), Some(PostLimit::CommentsPerMinute(60)));
+}
+
 #[test]
 fn code_owners_are_read_in_its_own_language() {
     let profile = profile(&GitlabAddress::default());
