@@ -217,7 +217,11 @@ impl GitlabDoor {
     /// Reads the branch of a push.
     fn push(&self, hook: &AnyHook, body: &[u8]) -> Result<PushEvent, String> {
         let repo = hook.repository(&self.address)?;
-        let reference = parse::<PushHook>(body)?.reference.unwrap_or_default();
+        let PushHook { reference, after } = parse(body)?;
+        if after.is_some_and(|after| after.bytes().all(|digit| digit == b'0')) {
+            return Err("a branch that was deleted".to_owned());
+        }
+        let reference = reference.unwrap_or_default();
         let branch = reference.strip_prefix(HEADS).filter(|branch| !branch.is_empty()).ok_or("no branch")?;
         Ok(PushEvent { repo, branches: vec![branch.to_owned()] })
     }

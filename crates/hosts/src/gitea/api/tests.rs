@@ -230,6 +230,32 @@ async fn lists_end_where_their_rows_do_whatever_the_limit() {
 }
 
 #[tokio::test]
+async fn a_link_to_another_host_is_not_followed() {
+    let row = |id: u64| {
+        json!({"id": id, "state": "APPROVED", "user": {"id": id, "login": format!("u{id}")}, "official": true,
+            "pull_request_url": "http://x/acme/infra/pulls/7"})
+    };
+    let stage = stage(move |count, _| {
+        let mut answer = page(json!([row(count as u64 + 1)]), 2);
+        if count == 0 {
+            let link = "<https://evil.example/api/v1/reviews?page=2>; rel=\"next\"";
+            answer.headers_mut().insert("link", link.parse().unwrap());
+        }
+        answer
+    })
+    .await;
+    assert_eq!(stage.host.reviews(&known_pull()).await.unwrap().len(), 2);
+    assert_eq!(stage.requests(), [1, 2].map(|page| format!("GET {AT}/pulls/7/reviews?limit=50&page={page}")));
+}
+
+#[tokio::test]
+async fn a_limit_that_names_no_time_is_waited_for() {
+    let stage = stage(|_, _| refused(429, "too many requests")).await;
+    let error = stage.host.create_comment(&id(), "text").await.unwrap_err();
+    assert!(matches!(error, HostError::RateLimited { wait, .. } if wait.as_secs() == 60), "{error}");
+}
+
+#[tokio::test]
 async fn an_endless_list_is_an_error() {
     let row = json!({"id": 1, "state": "COMMENT", "pull_request_url": "http://x/acme/infra/pulls/7"});
     let stage = stage(move |_, _| page(json!([row]), 1_000_000)).await;

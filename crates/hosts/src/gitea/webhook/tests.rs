@@ -278,6 +278,15 @@ fn a_comment_has_the_authors_text_and_our_address() {
     assert_eq!(read.body, "atlantis plan -- -var 'a=\"<b> & c\"'");
 }
 
+/// Anybody may choose a full name that is somebody's login.
+#[test]
+fn a_full_name_is_no_login() {
+    let user = json!({"login": "eve", "full_name": "ann"});
+    let named = with(with(comment(), "/comment/user", user.clone()), "/sender", user);
+    let Event::Comment(read) = receive("issue_comment", &named).into_inner() else { panic!() };
+    assert_eq!(read.author.as_str(), "eve");
+}
+
 #[test]
 fn only_a_new_comment_of_a_person_on_a_pull_request_runs() {
     for (place, value, why) in [
@@ -332,6 +341,9 @@ fn only_a_signature_with_a_configured_secret_opens_the_door() {
         assert!(refused.status == 401 && refused.message.contains(why), "{signature}: {}", refused.message);
         assert!(!refused.message.contains(SECRET));
     }
+    // Gitea's own headers alone count.
+    let of_github = of_pairs(&[("x-gitea-event", "issue_comment"), ("x-hub-signature-256", "sha256=")]);
+    assert_eq!(door().verify(&of_github, body.as_bytes()).unwrap_err().status, 401);
     // An empty secret would make the signatures of everybody.
     let empty = GiteaDoor { secret: Some("".into()), previous: Some("".into()), ..door() };
     assert!(empty.verify(&headers("push", ""), b"").is_err());

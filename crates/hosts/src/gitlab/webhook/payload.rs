@@ -112,6 +112,8 @@ pub(super) struct NoteAttributes {
 pub(super) struct PushHook {
     #[serde(rename = "ref")]
     pub(super) reference: Option<String>,
+    /// New tip of the branch: zeros if it was deleted.
+    pub(super) after: Option<String>,
 }
 
 impl AnyHook {

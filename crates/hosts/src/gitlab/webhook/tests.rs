@@ -213,6 +213,10 @@ fn a_comment_has_the_authors_text_and_our_address() {
     assert_eq!(read.clone_url, "https://gitlab.com/acme/platform/infra.git", "and not the payload's");
     assert_eq!((read.author.as_str(), read.comment_id, read.pull.number), ("ann", 1244, 7));
     assert_eq!(read.body, "atlantis plan -- -var 'a=\"<b> & c\"'");
+    // Anybody may choose a name that is somebody's login.
+    let named = with(with(note(), "/user/username", json!("eve")), "/user/name", json!("ann"));
+    let Event::Comment(read) = receive(&named).into_inner() else { panic!() };
+    assert_eq!(read.author.as_str(), "eve");
     // Earlier versions send no action: a comment that is new was not changed.
     assert!(matches!(receive(&of_pull(note(), "action", Value::Null)).get(), Event::Comment(_)));
 }
@@ -238,6 +242,8 @@ fn only_a_new_comment_of_a_person_on_a_merge_request_runs() {
     assert!(ignored(&old).contains("edited"));
     assert!(ignored(&with(note(), "/event_type", json!("confidential_note"))).contains("internal"));
     assert!(ignored(&with(note(), "/user/username", Value::Null)).contains("author"));
+    // Drafts of a review are told when it is published.
+    assert!(ignored(&with(note(), "/object_kind", json!("draft_note"))).contains("causes nothing"));
 }
 
 #[test]
@@ -258,7 +264,20 @@ fn a_merge_request_belongs_to_the_project_of_its_delivery() {
 }
 
 #[test]
-fn a_push_names_its_branch_and_a_tag_is_none() {
+fn a_project_is_at_most_twenty_groups_deep() {
+    let opened = |groups: usize| {
+        let path: Vec<String> = (1..=groups).map(|group| format!("g{group}")).collect();
+        let path = json!(format!("{}/infra", path.join("/")));
+        let opened = of_pull(merge_request("open"), "target", json!({"id": 5, "path_with_namespace": path}));
+        with(opened, "/project/path_with_namespace", path)
+    };
+    let id = pull_event(&opened(20)).pull.id().clone();
+    assert!(id.repo.owner.starts_with("g1/g2/") && id.repo.owner.ends_with("/g20") && id.repo.name == "infra");
+    assert!(ignored(&opened(21)).contains("project"));
+}
+
+#[test]
+fn a_push_names_its_branch_and_neither_a_tag_nor_a_deletion_is_one() {
     let Event::Push(read) = receive(&push("refs/heads/next/1")).into_inner() else { panic!() };
     assert_eq!(
         (read.repo.to_string().as_str(), read.branches),
@@ -268,6 +287,9 @@ fn a_push_names_its_branch_and_a_tag_is_none() {
     let system = with(push("refs/heads/main"), "/object_kind", Value::Null);
     assert!(matches!(receive(&system).get(), Event::Push(_)));
     assert!(ignored(&push("refs/tags/v1")).contains("no branch"));
+    let after = |commit: &str| with(push("refs/heads/next"), "/after", json!(commit));
+    assert!(ignored(&after(&"0".repeat(40))).contains("deleted"));
+    assert!(matches!(receive(&after(HEAD)).get(), Event::Push(_)));
 }
 
 #[test]

@@ -79,6 +79,32 @@ async fn comments_since_a_time_end_with_the_first_older_one() {
 }
 
 #[tokio::test]
+async fn a_list_that_is_longer_than_its_limit_is_an_error() {
+    let stage = stage(|_, request| {
+        let mut answer = ok(if request.ends_with("/user") { me() } else { json!([]) });
+        answer.headers_mut().insert("link", "<http://x/?page=9>; rel=\"next\"".parse().unwrap());
+        answer
+    })
+    .await;
+    let error = stage.host.comments(&id(), None).await.unwrap_err();
+    assert!(error.to_string().contains("more than 4800 entries"), "{error}");
+    let error = stage.host.open_pulls(&id().repo).await.unwrap_err();
+    assert!(error.to_string().contains("more than 10000 entries"), "{error}");
+}
+
+#[tokio::test]
+async fn a_limit_that_names_no_time_is_waited_for() {
+    let stage = answering(vec![(
+        "POST",
+        429,
+        json!({"message": {"error": "This endpoint has been requested too many times."}}),
+    )])
+    .await;
+    let error = stage.host.create_comment(&id(), "text").await.unwrap_err();
+    assert!(matches!(error, HostError::RateLimited { wait, .. } if wait.as_secs() == 60), "{error}");
+}
+
+#[tokio::test]
 async fn outdated_comments_are_folded_once_and_stay_findable() {
     let at = |minute: u64| format!("2026-10-02T09:{minute:02}:00.000Z");
     let marker = r#"<!-- tidelock:{"v":1,"run":"a"} -->"#;

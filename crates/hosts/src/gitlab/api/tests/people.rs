@@ -31,7 +31,8 @@ async fn roles_are_those_of_active_members_with_exactly_this_login() {
     let stage = answering(vec![
         ("username=ann", 200, json!([{"id": 1, "username": "Ann"}])),
         ("username=bob", 200, json!([{"id": 9, "username": "bobby"}, {"id": 3, "username": "bob"}])),
-        ("username=eve", 200, json!([{"id": 9, "username": "eve2"}])),
+        // Anybody may choose a name that is somebody's login.
+        ("username=eve", 200, json!([{"id": 9, "username": "eve2", "name": "eve"}])),
         ("username=cid", 200, json!([{"id": 4, "username": "cid"}])),
         ("username=dan", 200, json!([{"id": 5, "username": "dan"}])),
         ("members/all/1", 200, member(1, 30)),
@@ -61,12 +62,23 @@ async fn groups_are_named_by_their_whole_path_and_include_inherited_members() {
         ("/users", 200, json!([{"id": 1, "username": "ann"}])),
         ("/groups/acme%2Fplatform/members/all/1", 200, member(1, 10)),
         ("/groups/acme/members/all/1", 200, member(1, 5)),
+        ("%2Fg19%2Fg20/members/all/1", 200, member(1, 30)),
+        // Of the project alone, whose name a rule may have.
+        ("/projects/acme%2Fplatform%2Finfra/members", 200, member(1, 50)),
     ])
     .await;
     let repo = id().repo;
-    for (group, is_member) in
-        [("acme/platform", true), ("acme", false), ("acme/others", false), ("..", false), ("", false), ("a//b", false)]
-    {
+    let deep: Vec<String> = (1..=20).map(|group| format!("g{group}")).collect();
+    for (group, is_member) in [
+        ("acme/platform", true),
+        (deep.join("/").as_str(), true),
+        ("acme", false),
+        ("acme/others", false),
+        ("acme/platform/infra", false),
+        ("..", false),
+        ("", false),
+        ("a//b", false),
+    ] {
         assert_eq!(stage.host.is_team_member(&repo, group, "ann").await.unwrap(), Some(is_member), "{group}");
     }
     assert_eq!(stage.host.teams_of(&repo, "ann").await.unwrap().unwrap(), ["acme/platform"]);

@@ -91,8 +91,11 @@ async fn a_refused_transition_is_no_error_and_a_busy_pipeline_passes() {
         stage.host.set_status(&id(), &HEAD.into(), &plan(StatusState::Pending)).await
     };
     set(answers(400, same)).await.unwrap();
-    let error = set(answers(409, json!({"message": "409 Conflict"}))).await.unwrap_err();
-    assert!(error.is_transient(), "{error}");
+    let busy = answering(answers(409, json!({"message": "409 Conflict"}))).await;
+    for _ in 0..10 {
+        let error = busy.host.set_status(&id(), &HEAD.into(), &plan(StatusState::Pending)).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+    }
     let error = set(answers(404, json!({"message": "404 Commit Not Found"}))).await.unwrap_err();
     assert!(matches!(error, HostError::UnknownCommit { .. }), "{error}");
     let error = set(answers(400, json!({"message": {"name": ["is invalid"]}}))).await.unwrap_err();
