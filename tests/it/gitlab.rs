@@ -65,14 +65,17 @@ fn approved_means_by_the_rules_of_the_project_too() {
     play(GitlabFake::start(), one_project("apply_requirements: [approved]"), async |ctx: &Ctx, host: &GitlabFake| {
         host.repo().require_approvals(2).unwrap();
         let number = host.open_one(ctx, "one", ("main.tf", "# 2\n")).await;
-        let apply_approved_by = async |who: &str| {
-            host.vote_on(ctx, number, who, true).await;
-            host.comment_on(ctx, number, "atlantis apply").await;
-            ctx.quiet().await;
-            host.answers(ctx, number).pop().unwrap()
+        let nth = async |count: usize| {
+            ctx.until("the server comments", async || host.answers(ctx, number).len() == count).await;
+            Said::new(&host.answers(ctx, number)[count - 1])
         };
-        Said::new(&apply_approved_by("bob").await).is("apply", "failure").has("GitLab requires 1 more approval");
+        nth(1).await.is("plan", "success");
+        host.vote_on(ctx, number, "bob", true).await;
+        host.comment_on(ctx, number, "atlantis apply").await;
+        nth(2).await.is("apply", "failure").has("GitLab requires 1 more approval");
         assert_eq!(ctx.lines("applied"), 0);
-        Said::new(&apply_approved_by("carol").await).is("apply", "success");
+        host.vote_on(ctx, number, "carol", true).await;
+        host.comment_on(ctx, number, "atlantis apply").await;
+        nth(3).await.is("apply", "success");
     });
 }
