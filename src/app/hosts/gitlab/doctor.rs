@@ -17,12 +17,16 @@ const WEBHOOK: &str = "webhook";
 const SCOPE: &str = "api";
 /// Access level from which statuses can be set (docs.gitlab.com/user/permissions).
 const DEVELOPER: u64 = 30;
+/// Access level that may merge into branches with the default protection (docs.gitlab.com/user/project/repository/branches/protected).
+const MAINTAINER: u64 = 40;
 /// Days before the end of a token from which it is warned of.
 const EXPIRES_SOON: i32 = 30;
 /// Maximum number of names in one line.
 const SHOWN: usize = 5;
 /// Maximum number of projects whose webhooks are checked.
 const MAX_PROJECTS: usize = 50;
+/// Maximum number of groups whose webhooks are checked.
+const MAX_GROUPS: usize = 20;
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
@@ -38,8 +42,15 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
         Ok(token) => judge_token(&token, Timestamp::now().to_zoned(TimeZone::UTC).date(), &mut findings),
         Err(error) => findings.unknown(GITLAB, format!("the token's scopes and end are not known: {error}"), ""),
     }
+    if settings.discard_approval_on_plan {
+        judge_discarding(&options.user, &mut findings);
+    }
     let served = projects(&gitlab, settings, options, &mut findings).await;
-    webhooks(&gitlab, options, events, &served, &mut findings).await;
+    if settings.automerge {
+        merging(&gitlab, &served, &mut findings).await;
+    }
+    let groups = group_webhooks(&gitlab, options, events, &served, &mut findings).await;
+    webhooks(&gitlab, options, events, (&served, &groups), &mut findings).await;
     findings
 }
 
@@ -91,6 +102,61 @@ fn judge_token(token: &AccessToken, today: Date, findings: &mut Findings) {
     }
 }
 
+/// Reports an account that may not reset approvals. Only bot users may
+/// (docs.gitlab.com/api/merge_request_approvals, "Reset approvals of a merge request").
+fn judge_discarding(login: &str, findings: &mut Findings) {
+    if is_bot(login) {
+        return;
+    }
+    let text = format!(
+        "{login} is not the bot user of a project or group access token, and only those may reset approvals: with \
+         --discard-approval-on-plan, nothing is planned while a merge request has an approval"
+    );
+    findings.warn(GITLAB, text, "use a project or group access token, and its user as --gitlab-user");
+}
+
+/// Returns true if a login is that of a project's or group's access token: `project_7_bot_1a2b`, `group_7_bot_1a2b`
+/// (docs.gitlab.com/user/project/settings/project_access_tokens, "Bot users for projects").
+fn is_bot(login: &str) -> bool {
+    let rest = login.strip_prefix("project_").or_else(|| login.strip_prefix("group_"));
+    let number = rest.and_then(|rest| rest.split_once("_bot")).map(|(number, _)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Reports projects in which the account may not be able to merge.
+async fn merging(gitlab: &Gitlab, served: &[RepoId], findings: &mut Findings) {
+    let mut low = Vec::new();
+    for repo in served.iter().take(MAX_PROJECTS) {
+        if gitlab.own_access_level(repo).await.is_ok_and(|level| level < MAINTAINER) {
+            low.push(repo.full_name());
+        }
+    }
+    judge_merging(&low, findings);
+}
+
+/// Reports projects in which the account is no Maintainer.
+fn judge_merging(low: &[String], findings: &mut Findings) {
+    if low.is_empty() {
+        return;
+    }
+    let text = format!(
+        "the account's access level is below {MAINTAINER} (Maintainer) in {}: the protection of a branch there may refuse --automerge",
+        shown(low)
+    );
+    findings.warn(
+        GITLAB,
+        text,
+        "give the account the role Maintainer, or let it merge in the protection of the branch",
+    );
+}
+
+/// Returns the first names of a list, and the number of the others.
+fn shown(names: &[String]) -> String {
+    let more = names.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", "))
+}
+
 /// Returns the served projects in which the account may set statuses, and reports on them.
 async fn projects(
     gitlab: &Gitlab,
@@ -133,21 +199,72 @@ async fn projects(
         let text = "the account may set statuses in no project that --repo-allowlist allows";
         findings.fault(GITLAB, text, &invite);
     } else {
-        let shown: Vec<String> = served.iter().take(SHOWN).map(RepoId::full_name).collect();
-        let more = served.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        findings.fine(GITLAB, format!("may set statuses in {}{more}", shown.join(", ")));
+        let names: Vec<String> = served.iter().map(RepoId::full_name).collect();
+        findings.fine(GITLAB, format!("may set statuses in {}", shown(&names)));
     }
     served
 }
 
-/// Checks the webhooks of the served projects.
-async fn webhooks(gitlab: &Gitlab, options: &GitlabSettings, events: &str, served: &[RepoId], findings: &mut Findings) {
+/// Returns the groups above these projects, each once.
+fn groups_above(served: &[RepoId]) -> Vec<&str> {
+    let mut groups: Vec<&str> = Vec::new();
+    for owner in served.iter().map(|repo| repo.owner.as_str()) {
+        let ends = owner.match_indices('/').map(|(end, _)| end).chain([owner.len()]);
+        groups.extend(ends.map(|end| &owner[..end]));
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// Checks the webhooks of the groups above the served projects, and returns the groups with one that delivers to us.
+async fn group_webhooks(
+    gitlab: &Gitlab,
+    options: &GitlabSettings,
+    events: &str,
+    served: &[RepoId],
+    findings: &mut Findings,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for group in groups_above(served).into_iter().take(MAX_GROUPS) {
+        // Only Owners see them, and a person's namespace is no group: what is unknown is reported for the projects.
+        let hooks = gitlab.group_hooks(group).await.unwrap_or_default();
+        let page = format!("{}/groups/{group}/-/hooks", options.base_url);
+        for hook in hooks.iter().filter(|hook| hook.url == events) {
+            found.push(group.to_owned());
+            let which = format!("group {group}: that to {events}");
+            let judged = judge(hook, options.present_secret().is_some());
+            if judged.is_empty() {
+                findings.fine(WEBHOOK, format!("{which} is enabled"));
+            }
+            report(judged, &which, &page, findings);
+        }
+    }
+    found
+}
+
+/// Reports the faults of a webhook.
+fn report(judged: Vec<(Verdict, String, &'static str)>, which: &str, page: &str, findings: &mut Findings) {
+    for (verdict, text, mend) in judged {
+        findings.add(WEBHOOK, verdict, format!("{which} {text}"), &format!("{mend} at {page}"));
+    }
+}
+
+/// Checks the webhooks of the served projects. `groups`: those with a webhook that delivers to us.
+async fn webhooks(
+    gitlab: &Gitlab,
+    options: &GitlabSettings,
+    events: &str,
+    (served, groups): (&[RepoId], &[String]),
+    findings: &mut Findings,
+) {
     for repo in served.iter().take(MAX_PROJECTS) {
         let name = repo.full_name();
+        let of_groups = groups.iter().filter(|group| name.starts_with(&format!("{group}/"))).count();
         let page = format!("{}/{name}/-/hooks", options.base_url);
         let hooks = match gitlab.project_hooks(repo).await {
             Ok(hooks) => hooks,
+            Err(HostError::Denied { .. } | HostError::NotFound { .. }) if of_groups > 0 => continue,
             Err(HostError::Denied { .. } | HostError::NotFound { .. }) => {
                 let mend = format!("look at {page}, or give {} the role Maintainer there", options.user);
                 findings.unknown(WEBHOOK, format!("the account may not read those of {name}"), &mend);
@@ -159,16 +276,18 @@ async fn webhooks(gitlab: &Gitlab, options: &GitlabSettings, events: &str, serve
             }
         };
         let ours: Vec<&ProjectHook> = hooks.iter().filter(|hook| hook.url == events).collect();
-        if ours.is_empty() {
+        if ours.is_empty() && of_groups == 0 {
             let mend = format!(
                 "unless its group or the instance has one, add it at {page}: URL {events}, the secret token of \
                  --gitlab-webhook-secret, merge request events, comments, push events"
             );
             findings.unknown(WEBHOOK, format!("{name} has none that comes to {events}"), &mend);
         }
-        if ours.len() > 1 {
-            let text = format!("{name}: {} webhooks come to {events}; each delivery comes as often", ours.len());
-            findings.warn(WEBHOOK, text, &format!("leave one at {page}"));
+        let all = ours.len() + of_groups;
+        if all > 1 {
+            let text = format!("{name}: {all} webhooks come to {events}; each delivery comes as often");
+            let mend = format!("leave one at {page}, or the one of its group");
+            findings.warn(WEBHOOK, text, &mend);
         }
         for hook in ours {
             let judged = judge(hook, options.present_secret().is_some());
@@ -176,14 +295,7 @@ async fn webhooks(gitlab: &Gitlab, options: &GitlabSettings, events: &str, serve
                 let last = gitlab.last_hook_answer(repo, hook.id).await.ok().flatten();
                 judge_answer(&format!("{name}: that to {events}"), last.as_ref(), &page, findings);
             }
-            for (verdict, text, mend) in judged {
-                findings.add(
-                    WEBHOOK,
-                    verdict,
-                    format!("{name}: that to {events} {text}"),
-                    &format!("{mend} at {page}"),
-                );
-            }
+            report(judged, &format!("{name}: that to {events}"), &page, findings);
         }
     }
     let left_out = served.len().saturating_sub(MAX_PROJECTS);
@@ -308,6 +420,37 @@ mod tests {
             let text = said(Some(status));
             assert!(text.starts_with("FAULT") && text.contains(status) && text.contains(mend), "{text}");
         }
+    }
+
+    #[test]
+    fn groups_are_all_above_the_projects() {
+        let repo = |owner: &str| RepoId { host: "gitlab.com".into(), owner: owner.into(), name: "live".into() };
+        let served = [repo("acme/platform/eu"), repo("acme/apps"), repo("ann"), repo("acme/apps")];
+        assert_eq!(groups_above(&served), ["acme", "acme/apps", "acme/platform", "acme/platform/eu", "ann"]);
+    }
+
+    #[test]
+    fn an_account_that_may_not_reset_approvals_or_merge_is_warned_of() {
+        for (login, is_fine) in [
+            ("project_7_bot_1a2b3c", true),
+            ("group_7_bot", true),
+            ("tidelock", false),
+            ("project_x_bot_1a", false),
+            ("project__bot", false),
+        ] {
+            let mut findings = Findings::default();
+            judge_discarding(login, &mut findings);
+            assert_eq!(findings.text().contains("--discard-approval-on-plan"), !is_fine, "{login}");
+        }
+        let mut findings = Findings::default();
+        judge_merging(&[], &mut findings);
+        assert!(!findings.text().contains("--automerge"), "{}", findings.text());
+        judge_merging(&(0..7).map(|number| format!("acme/p{number}")).collect::<Vec<_>>(), &mut findings);
+        let text = findings.text();
+        assert!(
+            text.starts_with("warning") && text.contains("acme/p4 and 2 more") && text.contains("may refuse"),
+            "{text}"
+        );
     }
 
     #[test]

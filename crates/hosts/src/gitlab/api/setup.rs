@@ -2,6 +2,7 @@
 
 use super::{Gitlab, answers, people};
 use crate::vcs::HostError;
+use crate::vcs::http::segment;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde_json::Value;
@@ -9,7 +10,7 @@ use tidelock_core::domain::RepoId;
 
 /// Webhooks on one page.
 const PER_PAGE: u32 = 100;
-/// Most pages of webhooks of one project: the host allows a hundred (docs.gitlab.com/administration/instance_limits).
+/// Most pages of webhooks of one project or group: the host allows a hundred (docs.gitlab.com/administration/instance_limits).
 const HOOK_PAGES: u32 = 5;
 /// Longest answer to a delivery that is quoted, in characters.
 const MAX_ANSWER: usize = 200;
@@ -23,7 +24,7 @@ pub struct AccessToken {
     pub expires: Option<Date>,
 }
 
-/// A webhook of a project as the host has it.
+/// A webhook of a project or group as the host has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectHook {
     /// Number of the hook.
@@ -83,6 +84,12 @@ impl Gitlab {
     /// Returns the webhooks of a project; only a Maintainer sees them (docs.gitlab.com/api/project_webhooks).
     pub async fn project_hooks(&self, repo: &RepoId) -> Result<Vec<ProjectHook>, HostError> {
         let path = format!("{}/hooks", self.address.project_path(repo)?);
+        self.http.pages(&path, PER_PAGE, HOOK_PAGES, |row| hook(&row)).await
+    }
+
+    /// Returns the webhooks of a group; only an Owner sees them, and only with a license (docs.gitlab.com/api/group_webhooks).
+    pub async fn group_hooks(&self, group: &str) -> Result<Vec<ProjectHook>, HostError> {
+        let path = format!("/groups/{}/hooks", segment(group));
         self.http.pages(&path, PER_PAGE, HOOK_PAGES, |row| hook(&row)).await
     }
 

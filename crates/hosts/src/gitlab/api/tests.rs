@@ -344,6 +344,8 @@ async fn the_doctor_reads_token_role_and_hooks() {
             json!([{"id": 9, "response_status": "500", "response_body": "oops\n\u{7}!", "trigger": "note_hooks"}]),
         ),
         ("/hooks/2/events", 200, json!([])),
+        ("/groups/acme%2Fplatform/hooks?", 200, json!([with(hook.clone(), "id", 3)])),
+        ("/groups/acme/hooks?", 403, json!({"message": "403 Forbidden"})),
         ("/hooks?", 200, json!([hook])),
         ("/version", 200, json!({"version": "18.6.0-ee\n", "revision": "x"})),
     ])
@@ -360,6 +362,9 @@ async fn the_doctor_reads_token_role_and_hooks() {
     let last = stage.host.last_hook_answer(&id().repo, hook.id).await.unwrap().unwrap();
     assert_eq!(last, HookAnswer { status: "500".to_owned(), body: "oops !".to_owned() });
     assert_eq!(stage.host.last_hook_answer(&id().repo, 2).await.unwrap(), None);
+    let of_group = stage.host.group_hooks("acme/platform").await.unwrap();
+    assert_eq!((of_group.len(), of_group[0].id, &of_group[0].url), (1, 3, &hook.url));
+    assert!(matches!(stage.host.group_hooks("acme").await, Err(HostError::Denied { .. })));
 }
 
 #[tokio::test]
