@@ -105,7 +105,7 @@ impl Parts {
             let data_dir = settings.data_dir.clone();
             let alone = tokio::task::spawn_blocking(move || Store::alone_in(&data_dir)).await??;
             let (Some(_alone), redactor) = (alone, Redactor::new(settings.secrets.clone())) else { return Ok(()) };
-            let checkouts = checkouts(&settings, redactor.clone())?;
+            let checkouts = checkouts(&settings, &self.hosts, redactor.clone())?;
             before_restore(&settings.data_dir, &checkouts, &installer(&settings, redactor)).await
         };
         if let Err(error) = made.await {
@@ -173,7 +173,7 @@ impl Parts {
         let settings = Arc::clone(&self.settings);
         let redactor = Redactor::new(settings.secrets.clone());
         let (checkouts, installer) =
-            (checkouts(&settings, redactor.clone())?, Arc::new(installer(&settings, redactor.clone())));
+            (checkouts(&settings, &self.hosts, redactor.clone())?, Arc::new(installer(&settings, redactor.clone())));
         let runner = Local {
             checkouts: checkouts.clone(),
             installer: Arc::clone(&installer),
@@ -287,10 +287,11 @@ fn module_origin(address: String, credentials: GitCredentials) -> ModuleOrigin {
     ModuleOrigin { address, credentials: Credentials { username, password } }
 }
 
-fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {
+fn checkouts(settings: &Settings, hosts: &Hosts, redactor: Redactor) -> Result<Checkouts> {
     let (strategy, env) = (settings.checkout_strategy, settings.child_env.clone());
     let mut checkouts = Checkouts::new(&settings.data_dir, strategy, redactor, env)?;
     checkouts.sparse = settings.sparse_checkout;
+    checkouts.by_host = hosts.iter().count() > 1;
     checkouts.users = settings.run_as_user.map(StepUsers::new);
     Ok(checkouts)
 }

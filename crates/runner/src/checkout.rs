@@ -77,6 +77,9 @@ pub struct Checkouts {
     pub strategy: Strategy,
     /// True if trees have only the directories of the projects, their modules, and the files of parent directories; off by default.
     pub sparse: bool,
+    /// True if trees lie in a folder of their host: names of repositories are those of one host only. A server with one host has Atlantis'
+    /// paths, which are in plans and workflows.
+    pub by_host: bool,
     /// Masks secrets in git's messages.
     pub redactor: Redactor,
     /// git's environment: `PATH`, `HOME`, proxies, certificates. Of `GIT_*`, only variables about TLS, HTTP and tracing are passed on.
@@ -153,9 +156,9 @@ impl Checkouts {
         env: Vec<(String, String)>,
     ) -> anyhow::Result<Checkouts> {
         let data_dir = std::path::absolute(data_dir).context("cannot make the data directory's path absolute")?;
-        let (sparse, users) = (false, None);
+        let (sparse, by_host, users) = (false, false, None);
         let (locks, uses, demand) = (MirrorLocks::default(), Uses::default(), SpareDemand::default());
-        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, users, locks, uses, demand })
+        Ok(Checkouts { data_dir, strategy, sparse, by_host, redactor, env, users, locks, uses, demand })
     }
 
     /// Fetches the head commit and base branch of the pull request into the repository's mirror, in one fetch.
@@ -271,13 +274,15 @@ impl Checkouts {
         TreeLocation::for_pull(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
     }
 
-    /// Returns the path of this workspace's tree, existing or not: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.
+    /// Returns the path of this workspace's tree, existing or not: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`, or below
+    /// `<data-dir>/repos/<host>` with [`Checkouts::by_host`].
     pub fn tree_path(&self, pull: &PullId, workspace: &str) -> PathBuf {
         self.pull_path(pull).join(named(workspace, LONGEST_NAME))
     }
 
     fn pull_path(&self, pull: &PullId) -> PathBuf {
         let mut path = self.data_dir.join("repos");
+        path.extend(self.by_host.then(|| named(&pull.repo.host, LONGEST_NAME)));
         path.extend(pull.repo.owner.split('/').map(|part| named(part, LONGEST_NAME)));
         path.join(named(&pull.repo.name, LONGEST_NAME)).join(pull.number.to_string())
     }

@@ -1,13 +1,13 @@
 //! One server for all hosts at once.
 
-use super::{FlowHost, GithubForge, Reader, one_project};
+use super::{APPLY, FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureDevOpsFake;
 use crate::bitbucket_cloud::BitbucketCloudFake;
 use crate::bitbucket_data_center::BitbucketDataCenterFake;
 use crate::gitea::GiteaFake;
 use crate::gitlab::GitlabFake;
 use crate::support::*;
-use tidelock_forge::{Fault, Gate};
+use tidelock_forge::{Fault, Gate, OpenOptions};
 
 const ALLOWED: &str = "--repo-allowlist=127.0.0.1/acme/*,localhost/DefaultCollection/*,127.0.0.2/acme/*,127.0.0.3/acme/*,\
                        127.0.0.4/acme/*,127.0.0.5/acme/*";
@@ -51,5 +51,28 @@ fn a_host_that_answers_nothing_holds_up_no_other_host() {
         assert_eq!(held.count(), 0);
         gate.open();
         held.next().await.is("plan", "success");
+    });
+}
+
+/// While a step of the first plan runs, a pull request of the same number in a repository of the same name on another host is planned.
+#[test]
+fn equally_named_repositories_of_two_hosts_have_checkouts_of_their_own() {
+    let gitea = GiteaFake::start();
+    let wait = format!("if grep -q ours main.tf; then {}; fi", gate("plan"));
+    let rules = workflow("", &[&wait, "cat main.tf >> {tmp}/seen", PLANNED], &[APPLY]);
+    run_test(gitea.served(Setup::one_project().repos_yaml(&rules)), async |ctx| {
+        gitea.connect(ctx).await;
+        let theirs = gitea.forge.create_repo("acme/infra", &[("main.tf", "# 1\n")]).await.unwrap();
+        let mut ours = Reader::open(ctx, &GithubForge, "one", ("main.tf", "# ours\n")).await;
+        ctx.reached("plan", 1).await;
+        let changes = [("main.tf", Some("# theirs\n"))];
+        let pull = theirs.open_pull("one", "alice", "Theirs", &changes, OpenOptions::default()).await.unwrap();
+        assert_eq!(pull.number(), ours.number);
+        ctx.until("it is planned", async || pull.bot_comments().unwrap().len() == 1).await;
+        ctx.open_gate("plan");
+        let said = ours.next().await;
+        let seen = std::fs::read_to_string(ctx.tmp.join("seen")).unwrap();
+        assert_eq!(seen, "# theirs\n# ours\n", "{}", said.text);
+        said.is("plan", "success");
     });
 }
