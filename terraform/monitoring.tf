@@ -398,7 +398,7 @@ resource "google_logging_metric" "refused" {
     local.with_balancer
     ? "resource.type=\"http_load_balancer\" AND resource.labels.backend_service_name=\"${var.name}-events\""
     : "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}-inbox\"",
-    "(httpRequest.status=429 OR (httpRequest.status=403 AND httpRequest.userAgent=~\"^(GitHub-Hookshot/|VSServices/)\"))",
+    "(httpRequest.status=429 OR (httpRequest.status=403 AND httpRequest.userAgent=~\"^(GitHub-Hookshot/|VSServices/|GitLab/|Bitbucket-Webhooks/)\"))",
   ])
   label_extractors = { status = "EXTRACT(httpRequest.status)" }
 

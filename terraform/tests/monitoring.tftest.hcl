@@ -29,7 +29,7 @@ run "refused_deliveries_are_counted_where_cloud_armor_refuses_them" {
   }
   # A scanner that finds /events is refused as well, and nobody needs to know.
   assert {
-    condition     = strcontains(google_logging_metric.refused[0].filter, "httpRequest.status=429 OR (httpRequest.status=403 AND httpRequest.userAgent=~\"^(GitHub-Hookshot/|VSServices/)\")")
+    condition     = strcontains(google_logging_metric.refused[0].filter, "httpRequest.status=429 OR (httpRequest.status=403 AND httpRequest.userAgent=~\"^(GitHub-Hookshot/|VSServices/|GitLab/|Bitbucket-Webhooks/)\")")
     error_message = "Refusals are not told from those of scanners: ${google_logging_metric.refused[0].filter}"
   }
   assert {
