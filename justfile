@@ -35,9 +35,9 @@ conformance-on host:
     cargo build --profile dist
     "$(../shared/conformance/setup.sh)/bin/python" scripts/conformance {{host}} target/dist/tidelock -j 2 --allow-quirks
 
-# All stories of the front door on a real Gitea, and the forge's Gitea compared with it.
+# All stories of the front door and the tests of the API client on a real Gitea, and the forge's Gitea compared with it.
 gitea:
-    scripts/with-gitea cargo test --test it real_gitea -- --ignored --test-threads 3
+    scripts/with-gitea cargo test --workspace --lib --test it gitea -- --ignored --test-threads 3
 
 # Other programs' examples of deliveries at our doors.
 payloads:
