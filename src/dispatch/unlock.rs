@@ -34,15 +34,8 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::UnlockRefused { because, link: None };
         return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
-    let mut selection = selection(inner, &pull.id, command).await?;
-    if let Some(query) = &command.target.tag
-        && !selection.read_tags(inner, pull, query).await?
-    {
-        let because = format!(
-            "The tags of the projects are not known here: `--tag` reads them in the checkout of the last plan. Name the projects with \
-             `-p` or `-d`, or plan again, then comment `{} unlock --tag` again.",
-            inner.ctx.rendering.executable
-        );
+    let (mut selection, held) = selection(inner, &pull.id, command).await?;
+    if let Some(because) = untrue_target(inner, pull, command, &mut selection, &held).await? {
         let message = Message::UnlockRefused { because, link: None };
         return inner.answer_delivery(&pull.id, &item.cause, Some(command), Some(message)).await;
     }
@@ -101,11 +94,44 @@ fn held_by_hand(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
     Ok(locks.chain(owners).collect())
 }
 
-/// Returns the selection of a command among the projects that a pull request holds or waits for, without `--tag`.
-async fn selection(inner: &Inner, pull: &PullId, command: &Command) -> Result<UnlockSelection> {
+/// Returns the selection of a command among the projects that a pull request holds or waits for, without `--tag`, and these projects.
+async fn selection(inner: &Inner, pull: &PullId, command: &Command) -> Result<(UnlockSelection, Vec<ProjectId>)> {
     let id = pull.clone();
     let held = inner.ctx.store.read(move |view| held_or_awaited_by(view, &id)).await?;
-    UnlockSelection::new(inner, pull, &command.target, &held).await
+    Ok((UnlockSelection::new(inner, pull, &command.target, &held).await?, held))
+}
+
+/// Reads the tags for `--tag`. Returns a refusal if they are not known, or if a flag may be a typing error, with which the command would
+/// unlock more than is meant.
+async fn untrue_target(
+    inner: &Inner,
+    pull: &PullRequest,
+    command: &Command,
+    selection: &mut UnlockSelection,
+    held: &[ProjectId],
+) -> Result<Option<String>> {
+    let executable = &inner.ctx.rendering.executable;
+    if let Some(query) = &command.target.tag {
+        if !selection.read_tags(inner, pull, query).await? {
+            return Ok(Some(format!(
+                "The tags of the projects are not known here: `--tag` reads them in the checkout of the last plan. Name the projects \
+                 with `-p` or `-d`, or plan again, then comment `{executable} unlock --tag` again."
+            )));
+        }
+        if let Some(tag) = selection.unknown_tag() {
+            return Ok(Some(format!(
+                "No project has the tag `{tag}`. Comment `{executable} unlock --tag` with another tag."
+            )));
+        }
+    }
+    Ok(selection.idle_exceptions(held).first().map(|text| idle_exception(text, executable)))
+}
+
+/// Returns the refusal of a value of `--except` that leaves out nothing.
+fn idle_exception(text: &str, executable: &str) -> String {
+    format!(
+        "`--except` leaves out no locked, planned or waiting project: {text}. Comment `{executable} unlock` with another value."
+    )
 }
 
 /// Returns a refusal if the person may not unlock each targeted project that the pull request holds. Write access to the repository is

@@ -26,16 +26,23 @@ pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> O
     {
         return None;
     }
-    let of_rules = rules.merge_method.as_ref().map(|method| method.name.clone());
+    let (method, impossible) = method(ctx, work);
     let mut projects = schedule.groups.iter().flatten().peekable();
     let how = Automerge {
         base_branch: work.pull.base.branch.clone(),
-        impossible: of_rules.as_deref().and_then(|method| impossible(ctx, work, method)),
-        method: of_rules.or_else(|| settings.automerge_method.clone()),
+        method,
+        impossible,
         delete_branch: projects.peek().is_some() && projects.all(|project| project.delete_source_branch_on_merge),
         unless_label: settings.disable_automerge_label.clone(),
     };
     Some(how.by(command.auto_merge_method.as_ref()))
+}
+
+/// Returns the method of the server's configuration, and the reason for which it is impossible.
+fn method(ctx: &Context, work: &CommandRun) -> (Option<String>, Option<String>) {
+    let of_rules = work.rules.merge_method.as_ref().map(|method| method.name.clone());
+    let impossible = of_rules.as_deref().and_then(|method| impossible(ctx, work, method));
+    (of_rules.or_else(|| ctx.settings.automerge_method.clone()), impossible)
 }
 
 /// Returns the reason for which the method of `repos.yaml` is impossible on the host of the pull request. An entry with a pattern may be
@@ -58,7 +65,8 @@ fn impossible(ctx: &Context, work: &CommandRun, method: &str) -> Option<String> 
 /// requested no merge, if a merge is under way, or if this command or something else forbids it.
 pub(super) async fn pending_merge(ctx: &Context, work: &CommandRun) -> Result<Option<Automerge>> {
     let command = &work.command;
-    if !command.target.is_all() || work.after_merge.is_some() || command.auto_merge_disabled {
+    let is_off = command.auto_merge_disabled || work.rules.automerge == Some(false);
+    if !command.target.is_all() || work.after_merge.is_some() || is_off {
         return Ok(None);
     }
     let pull = work.pull.clone();
@@ -72,7 +80,11 @@ pub(super) async fn pending_merge(ctx: &Context, work: &CommandRun) -> Result<Op
             && how.is_due(&pull, &view.project_statuses(id)?);
         Ok(is_due.then_some(how))
     };
-    let how = ctx.store.read(read).await?;
+    let mut how = ctx.store.read(read).await?;
+    // An operator may have corrected the method since.
+    if let Some(how) = how.as_mut().filter(|how| how.impossible.is_some()) {
+        (how.method, how.impossible) = method(ctx, work);
+    }
     Ok(how.map(|how| how.by(command.auto_merge_method.as_ref())))
 }
 

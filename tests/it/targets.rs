@@ -137,6 +137,11 @@ fn tags_globs_and_exceptions_choose_the_same_projects_for_every_command() {
         }
         is_refused(ctx, &pull, "atlantis plan --tag 'a b'", &["--tag needs `and` or `or` before `b`"]).await;
         is_refused(ctx, &pull, "atlantis unlock #1 --tag net", &["--tag is for projects of this pull request"]).await;
+        for (flags, words) in
+            [("--except bb", "leaves out no locked"), ("--tag 'not env:prd'", "No project has the tag `env:prd`")]
+        {
+            ctx.say(&pull, &format!("atlantis unlock {flags}")).await.is_message("not_permitted").has(words);
+        }
         let said = ctx.say(&pull, "atlantis apply --tag net --except b").await;
         assert_eq!(dirs(said.is("apply", "success")), ["a"]);
         let said = ctx.say(&pull, "atlantis unlock --tag env:prod --except b").await;

@@ -7,6 +7,7 @@ mod checks;
 pub mod codeowners;
 pub mod drift;
 mod errors;
+pub mod excluded;
 pub mod executors;
 pub mod freeze;
 pub mod global;

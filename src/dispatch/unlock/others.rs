@@ -5,7 +5,7 @@ use super::super::immediate_commands::{answer_later, begun, entry};
 use super::super::inner::Inner;
 use super::super::queues::Item;
 use super::super::recorder::Commit;
-use super::{UnlockSelection, held_by_hand, held_or_awaited_by, writer_refusal};
+use super::{UnlockSelection, held_by_hand, held_or_awaited_by, idle_exception, writer_refusal};
 use crate::config::permissions::{Act, EscapeHatch};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
@@ -95,11 +95,14 @@ enum AllChecked {
 async fn check_all(inner: &Inner, pull: &PullId, command: &Command, pulls: &[PullId]) -> Result<AllChecked> {
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::of(command));
     let mut looked = Vec::new();
+    let mut idle = command.target.except.clone();
     for other in pulls {
         let id = other.clone();
         let found = inner.ctx.store.read(move |view| Ok((held_or_awaited_by(view, &id)?, held_by_hand(view, &id)?)));
         let (mut checked, by_hand) = found.await?;
         let selection = UnlockSelection::new(inner, other, &command.target, &checked).await?;
+        let idle_here = selection.idle_exceptions(&checked);
+        idle.retain(|text| idle_here.contains(&text.as_str()));
         checked.retain(|project| selection.means(project));
         // On its own pull request it is an `unlock` like any other.
         let own = (other == pull).then_some(by_hand.as_slice());
@@ -107,6 +110,9 @@ async fn check_all(inner: &Inner, pull: &PullId, command: &Command, pulls: &[Pul
             Ok(refusal) => looked.push(Looked { checked, refusal }),
             Err(because) => return Ok(AllChecked::Refuse(because)),
         }
+    }
+    if let Some(text) = idle.first() {
+        return Ok(AllChecked::Refuse(idle_exception(text, &inner.ctx.rendering.executable)));
     }
     if looked.iter().all(|one| one.refusal.is_some()) {
         let mut reasons: Vec<String> = looked.into_iter().filter_map(|one| one.refusal).collect();

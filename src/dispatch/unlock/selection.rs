@@ -1,7 +1,8 @@
 //! The projects of a pull request that the target of `unlock` selects.
 
 use super::super::inner::Inner;
-use crate::config::paths::{Glob, clean, is_glob};
+use crate::config::excluded::Excluded;
+use crate::config::paths::{Glob, is_glob};
 use crate::domain::command::Target;
 use crate::domain::tags::TagQuery;
 use crate::domain::{ProjectId, PullId, PullRequest};
@@ -17,7 +18,7 @@ pub(super) struct UnlockSelection {
     dirs: Vec<TypedPath>,
     workspace: Option<String>,
     names: Vec<TypedPath>,
-    except: Vec<Excepted>,
+    except: Vec<(String, Excluded)>,
     tag: Option<(TagQuery, HashMap<ProjectId, Vec<String>>)>,
 }
 
@@ -31,12 +32,20 @@ impl UnlockSelection {
     ) -> Result<UnlockSelection> {
         let as_dir = |dir: &str| TypedPath::new(dir, held.iter().map(|project| project.dir.as_str()));
         let as_name = |name: &str| TypedPath::new(name, held.iter().filter_map(|project| project.name.as_deref()));
+        // Below a directory that is a link: a value of `--except` covers where it leads.
+        let real: Vec<String> = real_dirs(&inner.ctx, pull, &target.except).await?;
+        let except = target.except.iter().zip(real).map(|(text, real)| {
+            let excluded = Excluded::new(text, |_| Some(real.clone()));
+            // A glob that cannot be read leaves out everything, not nothing.
+            let excluded = excluded.or_else(|_| Excluded::new("**", |_| None));
+            Ok((text.clone(), excluded.map_err(anyhow::Error::msg)?))
+        });
         Ok(UnlockSelection {
             is_all: target.is_all(),
             dirs: real_dirs(&inner.ctx, pull, &target.dirs).await?.iter().map(|dir| as_dir(dir)).collect(),
             workspace: target.workspace.clone(),
             names: target.projects.iter().map(|name| as_name(name)).collect(),
-            except: target.except.iter().map(|text| Excepted::new(text)).collect(),
+            except: except.collect::<Result<_>>()?,
             tag: None,
         })
     }
@@ -45,6 +54,18 @@ impl UnlockSelection {
     pub(super) async fn read_tags(&mut self, inner: &Inner, pull: &PullRequest, query: &TagQuery) -> Result<bool> {
         self.tag = tags(&inner.ctx, pull).await?.map(|tags| (query.clone(), tags));
         Ok(self.tag.is_some())
+    }
+
+    /// Returns the values of `--except` that leave out none of these projects. Each may be a typing error.
+    pub(super) fn idle_exceptions(&self, held: &[ProjectId]) -> Vec<&str> {
+        let is_idle = |excluded: &Excluded| !held.iter().any(|project| excluded.means(project, None));
+        self.except.iter().filter(|(_, excluded)| is_idle(excluded)).map(|(text, _)| text.as_str()).collect()
+    }
+
+    /// Returns a tag of `--tag` that no project has, which may be a typing error.
+    pub(super) fn unknown_tag(&self) -> Option<&str> {
+        let (query, tags) = self.tag.as_ref()?;
+        query.tags().into_iter().find(|tag| !tags.values().flatten().any(|known| known == tag))
     }
 
     /// Returns true if the flags select this project.
@@ -57,7 +78,7 @@ impl UnlockSelection {
         (self.dirs.is_empty() || self.dirs.iter().any(|typed| typed.matches(dir)))
             && self.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
             && (self.names.is_empty() || self.names.iter().any(is_name))
-            && !self.except.iter().any(|excepted| excepted.means(project))
+            && !self.except.iter().any(|(_, excluded)| excluded.means(project, None))
             && self.tag.as_ref().is_none_or(has_tags)
     }
 }
@@ -79,27 +100,5 @@ impl TypedPath {
             TypedPath::Exact(exact) => exact == path,
             TypedPath::Glob(glob) => glob.matches(path),
         }
-    }
-}
-
-/// A value of `--except`: a name or directory, and a glob of them.
-struct Excepted {
-    name: String,
-    dir: String,
-    glob: Option<Glob>,
-}
-
-impl Excepted {
-    fn new(text: &str) -> Excepted {
-        let from_root = text.trim_start_matches('/').trim_start_matches("./");
-        // One that is too large to be compiled leaves out everything, not nothing.
-        let glob = is_glob(text).then(|| Glob::new(from_root).or_else(|_| Glob::new("**")).ok()).flatten();
-        Excepted { name: text.to_owned(), dir: clean(from_root), glob }
-    }
-
-    fn means(&self, project: &ProjectId) -> bool {
-        let name = project.name.as_deref();
-        let is_matched = |glob: &Glob| name.is_some_and(|name| glob.matches(name)) || glob.matches(&project.dir);
-        name == Some(&self.name) || project.dir == self.dir || self.glob.as_ref().is_some_and(is_matched)
     }
 }

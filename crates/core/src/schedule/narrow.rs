@@ -1,9 +1,9 @@
 //! `--tag` and `--except`: leave selected projects out. They never add one, and decide nothing but what a command runs on.
 
-use super::target::{clip, is_silent, list, means, nearest_first, refuse};
+use super::target::{clip, is_silent, list, nearest_first, refuse};
 use super::{Facts, NoSchedule};
 use crate::config::ProjectConfig;
-use crate::config::paths::{Glob, clean, is_glob};
+use crate::config::excluded::Excluded;
 use crate::domain::command::Command;
 use crate::domain::tags::TagQuery;
 
@@ -22,11 +22,12 @@ pub(super) fn narrow(
     }
     let before: Vec<String> = projects.iter().map(|project| format!("`{}`", project.id.label())).collect();
     for text in &command.target.except {
-        let excluded = Excluded::new(text)?;
+        let real_dir = |dir: &str| facts.tree.resolve(dir).map(|real| real.path);
+        let excluded = Excluded::new(text, real_dir).or_else(|error| refuse(format!("`--except`: {error}; fix it")))?;
         let selected = projects.len();
-        projects.retain(|project| !excluded.means(project));
-        if projects.len() == selected && !excluded.is_anywhere(facts) && !is_silent(facts) {
-            return nothing_excluded(text, facts);
+        projects.retain(|project| !excluded.means(&project.id, project.link.as_deref()));
+        if projects.len() == selected && !is_anywhere(&excluded, facts) {
+            return if is_silent(facts) { Err(NoSchedule::Silent) } else { nothing_excluded(text, facts) };
         }
     }
     if projects.is_empty() && !before.is_empty() {
@@ -70,6 +71,12 @@ fn tagged(projects: Vec<ProjectConfig>, query: &TagQuery, facts: &Facts<'_>) -> 
     }
 }
 
+/// Returns true if a project that is not selected, or a directory, is meant.
+fn is_anywhere(excluded: &Excluded, facts: &Facts<'_>) -> bool {
+    configured(facts).any(|project| excluded.means(&project.id, project.link.as_deref()))
+        || facts.tree.dirs().iter().any(|dir| excluded.covers(dir))
+}
+
 fn configured<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a ProjectConfig> + use<'a> {
     facts.repo_config.into_iter().flat_map(|config| &config.projects)
 }
@@ -82,40 +89,4 @@ fn nothing_excluded<T>(text: &str, facts: &Facts<'_>) -> Result<T, NoSchedule> {
         false => format!("there are: {}", list(labels.into_iter().map(|label| format!("`{label}`")))),
     };
     refuse(format!("`--except {}` matches no project; {there_are}", clip(text)))
-}
-
-/// A value of `--except`: a name or directory, or a glob of them. A glob stays one if a directory has the very name: a pull request that adds
-/// such a directory must not bring back what a person leaves out.
-struct Excluded {
-    name: String,
-    dir: String,
-    glob: Option<Glob>,
-}
-
-impl Excluded {
-    fn new(text: &str) -> Result<Excluded, NoSchedule> {
-        let from_root = text.trim_start_matches('/').trim_start_matches("./");
-        let glob = is_glob(text).then(|| Glob::new(from_root)).transpose();
-        let glob = glob.or_else(|error| refuse(format!("`--except`: {error}; fix it")))?;
-        Ok(Excluded { name: text.to_owned(), dir: clean(from_root), glob })
-    }
-
-    fn means(&self, project: &ProjectConfig) -> bool {
-        let name = project.id.name.as_deref();
-        name == Some(&self.name)
-            || project.id.dir == self.dir
-            || project.link.as_ref() == Some(&self.dir)
-            || self
-                .glob
-                .as_ref()
-                .is_some_and(|glob| name.is_some_and(|name| glob.matches(name)) || means(glob, project))
-    }
-
-    /// Returns true if a project that is not selected, or a directory, has the name.
-    fn is_anywhere(&self, facts: &Facts<'_>) -> bool {
-        let is_dir = |glob: &Glob| facts.tree.dirs().iter().any(|dir| glob.matches(dir));
-        facts.tree.is_dir(&self.dir)
-            || self.glob.as_ref().is_some_and(is_dir)
-            || configured(facts).any(|project| self.means(project))
-    }
 }

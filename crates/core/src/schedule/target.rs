@@ -301,7 +301,7 @@ fn workspace_of(target: &Target) -> Result<Option<&str>, NoSchedule> {
 }
 
 /// Returns true if a glob matches a project: its directory, or the path for it in its repo config.
-pub(super) fn means(glob: &Glob, project: &ProjectConfig) -> bool {
+fn means(glob: &Glob, project: &ProjectConfig) -> bool {
     glob.matches(&project.id.dir) || project.link.as_ref().is_some_and(|link| glob.matches(link))
 }
 

@@ -1,4 +1,5 @@
-//! Repeats of `init` after errors of registries that usually pass. `init` changes no infrastructure, so that it is safe to repeat.
+//! Repeats of `init` after errors of registries that usually pass. `init` changes no infrastructure, so that it is safe to repeat, except with
+//! Terragrunt, whose hooks would run again, and where it copies a state.
 
 use super::stage::{Broken, Call, Stage};
 use crate::process::Finished;
@@ -46,7 +47,9 @@ impl Stage<'_> {
     ) -> (Result<Finished, Broken>, String) {
         // Terragrunt's files name commands that run before it, which would get the token.
         let fetches_modules = self.place.tool.terragrunt.is_none();
-        let pauses = if self.spec.command.name == CommandName::Apply { &[][..] } else { &PAUSES[..] };
+        let is_safe =
+            fetches_modules && !args.iter().any(|arg| arg.contains("migrate-state") || arg.contains("force-copy"));
+        let pauses = if is_safe && self.spec.command.name != CommandName::Apply { &PAUSES[..] } else { &[] };
         let (mut pauses, mut repeats, mut line) = (pauses.iter(), 0, String::new());
         loop {
             let call = Call { fetches_modules, installs: true, ..Call::new(what, program, args.to_vec()) };
