@@ -1,5 +1,6 @@
-//! Automatic re-plans: of pull requests whose turn it is, of invalidated plans, and after failed applies. The rules of `locks` select them, and the same
-//! transaction records them. Here they are enqueued: a few at a time, behind all commands of people, and when the machine has time.
+//! Automatic re-plans: of pull requests whose turn it is, of invalidated plans, and after failed applies. The rules of `locks` select them,
+//! and the same transaction records them. Here they are enqueued: a few at a time, behind all commands of people, and when the machine has
+//! time.
 
 use super::actor::{enqueue, fetch_pull, plan_unasked, pusher};
 use super::inner::Inner;
@@ -142,8 +143,8 @@ async fn note_waits(inner: &Inner, id: &PullId, due: &[ProjectId]) -> Result<()>
     Ok(())
 }
 
-/// Reports those projects as free that the pull request waited for, because it was refused. Invalidated plans and
-/// failed applies were reported before.
+/// Reports those projects as free that the pull request waited for, because it was refused. Invalidated plans and failed applies were
+/// reported before.
 async fn give_up(
     inner: &Arc<Inner>,
     id: &PullId,

@@ -158,7 +158,8 @@ settings! {
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
             gh_team_allowlist: List => check::team_allowlist,
             /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, folded on GitLab and
-            /// Gitea, a closed thread on Azure DevOps. Bitbucket cannot hide comments.
+            /// Gitea, a closed thread on Azure DevOps, a resolved one on
+            /// Bitbucket Data Center. Bitbucket Cloud cannot hide comments.
             hide_prev_plan_comments: Switch = "false",
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",

@@ -152,8 +152,8 @@ pub fn profile(address: &GitlabAddress) -> Profile {
         deliveries_prove_comments: false,
         owner_files: &["CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"],
         owner_language: OwnersLanguage::Sections,
-        // The host redirects it to the same path after `/-/`.
         merge_methods: merge::METHODS.to_vec(),
+        // The host redirects it to the same path after `/-/`.
         commit_address: Some(CommitAddress::below(address.base())),
     }
 }
