@@ -8,7 +8,7 @@ use crate::ack;
 use crate::report::Report;
 use crate::server::Server;
 use anyhow::{Context, Result, ensure};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tidelock_forge::{Fault, Forge, ForgeOptions, HostKind, OpenOptions};
 use tidelock_vault::directory::Directory;
@@ -68,6 +68,15 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Returns a full name in the form of the host.
+fn repository(kind: HostKind) -> &'static str {
+    match kind {
+        HostKind::AzureDevOps => "DefaultCollection/platform/infra",
+        HostKind::BitbucketDataCenter => "ACME/infra",
+        _ => "acme/infra",
+    }
+}
+
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
@@ -78,7 +87,7 @@ impl Door {
     async fn open(kind: HostKind) -> Result<Door> {
         let dir = tempfile::tempdir()?;
         let forge = Forge::start_as(kind, ForgeOptions { dir: dir.path().to_owned(), port: 0 }).await?;
-        let repo = forge.create_repo("acme/infra", &[("main.tf", "")]).await?;
+        let repo = forge.create_repo(repository(kind), &[("main.tf", "")]).await?;
         let mut pulls = Vec::new();
         for number in 0..PULLS {
             let change = format!("# {number}\n");
@@ -91,12 +100,15 @@ impl Door {
         forge.set_webhook(&format!("http://{}/events", listener.local_addr()?));
         let recorded = Arc::new(Mutex::new(Vec::new()));
         let recorder = tokio::spawn(record(listener, Arc::clone(&recorded)));
+        // Some hosts send a ping.
+        forge.wait_for_deliveries(LIMIT).await?;
+        lock(&recorded)?.clear();
         for number in 0..COUNT {
             pulls[number % PULLS].comment("alice", "atlantis plan")?;
         }
         forge.wait_for_deliveries(LIMIT).await?;
         recorder.abort();
-        let recorded = std::mem::take(&mut *recorded.lock().map_err(|_| anyhow::anyhow!("the recorder panicked"))?);
+        let recorded = std::mem::take(&mut *lock(&recorded)?);
         ensure!(recorded.len() == COUNT, "{} deliveries instead of {COUNT}", recorded.len());
         // Nothing but the acknowledgement is done from now on.
         forge.fail_next("*", "**", Fault::Stall(Duration::from_secs(3600)), usize::MAX)?;
@@ -128,6 +140,10 @@ impl Recorded {
     }
 }
 
+fn lock(recorded: &Mutex<Vec<Recorded>>) -> Result<MutexGuard<'_, Vec<Recorded>>> {
+    recorded.lock().map_err(|_| anyhow::anyhow!("a recorder panicked"))
+}
+
 /// Answers requests with 200, and keeps them.
 async fn record(listener: TcpListener, recorded: Arc<Mutex<Vec<Recorded>>>) -> Result<()> {
     loop {
@@ -153,7 +169,7 @@ async fn record_stream(mut stream: BufReader<TcpStream>, recorded: Arc<Mutex<Vec
         }
         request.body = vec![0; length];
         stream.read_exact(&mut request.body).await?;
-        recorded.lock().map_err(|_| anyhow::anyhow!("a recorder panicked"))?.push(request);
+        lock(&recorded)?.push(request);
         stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
         line.clear();
     }
