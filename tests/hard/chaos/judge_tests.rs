@@ -56,6 +56,19 @@ fn is_found(kind: &str, change: impl FnOnce(&mut Trace)) {
     assert!(found.iter().any(|violation| violation.starts_with(&format!("{kind}: "))), "{kind}: {found:?}");
 }
 
+/// The server finds the unlock before it handles the closing, which then has nothing to free.
+#[test]
+fn a_closing_after_a_missed_unlock_may_have_no_answer() {
+    let mut trace = good();
+    trace.events[8] = Event::Said { pull: 1, act: Act::Unlock, accepted: false };
+    trace.events[9] = said_event(1, Act::Merge);
+    trace.events.insert(10, answered(1, "unlock", &[]));
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    trace.events.remove(8);
+    trace.events.remove(9);
+    assert!(violations(&trace).iter().any(|violation| violation.starts_with("lost_delivery: ")));
+}
+
 #[test]
 fn a_good_trace_has_no_violation() {
     assert_eq!(violations(&good()), Vec::<String>::new());
