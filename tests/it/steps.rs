@@ -240,14 +240,19 @@ case "$1" in
 esac
 "#;
 
+/// Writes a stand-in for Terraform to `{own}/bin`.
+fn install_terraform(ctx: &Ctx, script: &str) {
+    let path = ctx.own.join("bin/terraform");
+    std::fs::create_dir(ctx.own.join("bin")).unwrap();
+    std::fs::write(&path, ctx.fill(script)).unwrap();
+    make_executable(&path);
+}
+
 #[test]
 fn a_lock_file_that_git_has_is_neither_deleted_nor_upgraded_past() {
     let path = format!("{{own}}/bin:{}", std::env::var("PATH").unwrap());
     run_test(Setup::one_project().variable("PATH", &path), async |ctx| {
-        let terraform_path = ctx.own.join("bin/terraform");
-        std::fs::create_dir(ctx.own.join("bin")).unwrap();
-        std::fs::write(&terraform_path, ctx.fill(INIT_THAT_LOCKS)).unwrap();
-        make_executable(&terraform_path);
+        install_terraform(ctx, INIT_THAT_LOCKS);
         let inits = || std::fs::read_to_string(ctx.tmp.join("inits")).unwrap();
         let (fresh, locked) = ("without: init -input=false -upgrade\n", "with: init -input=false\n");
         let pull = ctx.open_input("change", "2").await;
@@ -284,10 +289,7 @@ esac
 fn an_init_that_does_not_reach_the_registry_is_repeated_and_the_comment_counts() {
     let path = format!("{{own}}/bin:{}", std::env::var("PATH").unwrap());
     run_test(Setup::one_project().variable("PATH", &path), async |ctx| {
-        let terraform_path = ctx.own.join("bin/terraform");
-        std::fs::create_dir(ctx.own.join("bin")).unwrap();
-        std::fs::write(&terraform_path, ctx.fill(INIT_WITHOUT_REGISTRY)).unwrap();
-        make_executable(&terraform_path);
+        install_terraform(ctx, INIT_WITHOUT_REGISTRY);
         let pull = ctx.open_input("change", "2").await;
         let plan = ctx.next(&pull).await;
         plan.is("plan", "success").has("`terraform init` was repeated once").has("could not connect to registry");

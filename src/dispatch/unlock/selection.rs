@@ -32,7 +32,7 @@ impl UnlockSelection {
     ) -> Result<UnlockSelection> {
         let as_dir = |dir: &str| TypedPath::new(dir, held.iter().map(|project| project.dir.as_str()));
         let as_name = |name: &str| TypedPath::new(name, held.iter().filter_map(|project| project.name.as_deref()));
-        // Below a directory that is a link: a value of `--except` covers where it leads.
+        // A value of `--except` that is a link also covers where it leads.
         let real: Vec<String> = real_dirs(&inner.ctx, pull, &target.except).await?;
         let except = target.except.iter().zip(real).map(|(text, real)| {
             let excluded = Excluded::new(text, |_| Some(real.clone()));

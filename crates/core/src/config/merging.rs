@@ -1,7 +1,6 @@
 //! `automerge` and `merge_method` of `repos.yaml`: how pull requests are merged once they are applied.
 
 use super::ConfigError;
-
 use super::global::{GlobalConfig, RepoRules};
 use super::raw::LocatedText;
 use super::yaml::{error_at, quoted};

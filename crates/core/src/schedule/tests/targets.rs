@@ -211,7 +211,7 @@ fn tags_and_exceptions_narrow_what_is_selected() {
         ("plan --except *-net", "misc"),
         ("plan --except dev/net --except prod-net", "misc"),
         ("plan --except dev --except prod", "misc"),
-        // What is left out need not be selected, and not be a project.
+        // A value may mean a project that is not selected, or a directory without projects.
         ("plan --except dev-app --except docs", "dev-net, prod-net, misc"),
         // With a named target, also what the pull request does not change.
         ("plan -d ** --tag env:prod", "prod-net, prod-app"),
