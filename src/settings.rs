@@ -6,9 +6,6 @@ mod declare;
 
 mod access;
 mod addresses;
-mod azure_devops;
-mod bitbucket_cloud;
-mod bitbucket_data_center;
 mod bucket;
 mod check;
 mod client;
@@ -16,10 +13,7 @@ mod comments;
 #[cfg(test)]
 mod deployment_tests;
 mod environment;
-mod gitea;
-mod github;
-mod gitlab;
-mod hosts;
+pub mod hosts;
 mod https;
 mod metrics;
 mod modules;
@@ -47,15 +41,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use typed::Reader;
 
-pub use azure_devops::AzureDevOpsSettings;
-pub use bitbucket_cloud::BitbucketCloudSettings;
-pub use bitbucket_data_center::{BitbucketDataCenterSettings, DataCenterNames};
 pub use bucket::BucketAddress;
 pub use client::{ClientSettings, api_secret};
 pub(crate) use client::{IAP_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE};
-pub use gitea::GiteaSettings;
-pub use github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
-pub use gitlab::GitlabSettings;
 pub(crate) use hosts::is_of_a_host;
 pub use metrics::{MetricsLabels, MetricsSettings};
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
@@ -125,7 +113,6 @@ impl Settings {
         let mut reader = Reader::new(args, env)?;
         check::beforehand(&mut reader);
         let settings = Settings::read(&mut reader);
-        hosts::check_names(&settings, &mut reader);
         let (values, mut environment, problems) = reader.finish();
         let secrets = values.iter().filter(|(setting, _)| setting.is_secret()).map(|(_, given)| given.value.clone());
         environment.secrets.extend(secrets);

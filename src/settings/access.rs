@@ -64,7 +64,7 @@ pub(super) fn people(r: &mut Reader, name: &str) -> Vec<String> {
     }
     if !accounts.is_empty() && !r.is_given("gh-oauth-client-id") {
         r.wrong(name, "names accounts of GitHub, and needs gh-oauth-client-id: without it nobody signs in there");
-    } else if let Some((host, _)) = super::github::place(r) {
+    } else if let Some((host, _)) = super::hosts::github::place(r) {
         if let Some(rule) = accounts.iter().find(|rule| rule.split('/').next() != Some(&*host)) {
             r.wrong(name, format!("names {rule}, but people sign in at {host}"));
         }

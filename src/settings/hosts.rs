@@ -1,22 +1,55 @@
-//! The hosts of repositories that settings can name, for what concerns each of them.
+//! The hosts of repositories that settings can name. Each has a file of its own, and its line in the list below.
 
-use super::bitbucket_cloud::BitbucketUrl;
+pub mod azure_devops;
+pub mod bitbucket_cloud;
+pub mod bitbucket_data_center;
+pub mod gitea;
+pub mod github;
+pub mod gitlab;
+
+use super::Settings;
 use super::check::{self, SHORTEST_PROOF};
 use super::table::Setting;
 use super::typed::Reader;
-use super::{Settings, azure_devops, bitbucket_cloud, bitbucket_data_center, gitea, github, gitlab};
 use crate::config::permissions::Allowed;
 use secrecy::SecretString;
 
-/// All hosts.
-pub(super) static ALL: [&HostSettings; 6] = [
-    &github::HOST,
-    &azure_devops::HOST,
-    &gitlab::HOST,
-    &gitea::HOST,
-    &bitbucket_cloud::HOST,
-    &bitbucket_data_center::HOST,
-];
+/// All hosts: the module of each with its settings.
+macro_rules! known_hosts {
+    ($($host:ident: $settings:ident,)*) => {
+        pub(super) static ALL: &[&HostSettings] = &[$(&$host::HOST),*];
+
+        /// Address and account of each host that is served.
+        #[expect(missing_docs, reason = "each field is the host of that name")]
+        pub struct HostsSettings {
+            $(pub $host: Option<$host::$settings>,)*
+        }
+
+        impl HostsSettings {
+            /// Reads the settings of all hosts; reports everything that is missing, and hosts that have one name.
+            pub(super) fn read(r: &mut Reader) -> HostsSettings {
+                let hosts = HostsSettings { $($host: $host::read(r),)* };
+                check_names(&hosts.served(), r);
+                hosts
+            }
+
+            /// Returns the hosts that are served.
+            fn served(&self) -> Vec<&dyn ServedHost> {
+                let all = [$(self.$host.as_ref().map(|host| host as &dyn ServedHost)),*];
+                all.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+known_hosts! {
+    github: GithubSettings,
+    azure_devops: AzureDevOpsSettings,
+    gitlab: GitlabSettings,
+    gitea: GiteaSettings,
+    bitbucket_cloud: BitbucketCloudSettings,
+    bitbucket_data_center: BitbucketDataCenterSettings,
+}
 
 /// The settings of one host, by name.
 pub(super) struct HostSettings {
@@ -30,6 +63,19 @@ pub(super) struct HostSettings {
     pub(super) account: &'static [&'static str],
     /// Those that name files with secrets.
     pub(super) secret_files: &'static [&'static str],
+    /// Makes the address from which git fetches of the text of `hostname`, where it is another.
+    pub(super) git_address: Option<fn(&str) -> Option<String>>,
+}
+
+/// A host that is served.
+trait ServedHost {
+    /// Returns its name as in repository ids, with the setting that has it.
+    fn hostname(&self) -> (&'static str, &str);
+
+    /// Returns the setting with rules of teams for repositories there, and the rules; absent if the host has no such setting.
+    fn team_rules<'a>(&'a self, _settings: &'a Settings) -> Option<(&'static str, &'a [String])> {
+        None
+    }
 }
 
 /// Returns true if a setting is about one of the hosts.
@@ -43,12 +89,10 @@ impl HostSettings {
         self.naming.iter().any(|name| r.is_given(name))
     }
 
-    /// Returns the address from which git fetches there. On Bitbucket Cloud it is not that of the API.
+    /// Returns the address from which git fetches there.
     pub(super) fn git_address(&self, r: &Reader) -> String {
         let text = r.text(self.hostname);
-        let of_cloud =
-            (self.hostname == bitbucket_cloud::HOST.hostname).then(|| BitbucketUrl::parse(&text).ok()).flatten();
-        of_cloud.map_or(text, |url| url.site())
+        self.git_address.and_then(|address| address(&text)).unwrap_or(text)
     }
 
     /// Returns true if a setting shows that the server has an account there.
@@ -60,10 +104,9 @@ impl HostSettings {
 impl Settings {
     /// Returns the rules of a setting that apply to repositories on this host, with the name of the setting; absent if it has none.
     pub fn team_rules(&self, host: &str) -> Option<(&'static str, Allowed)> {
-        let of_github = self.github.as_ref().map(|github| (&github.hostname, github::TEAMS, &self.gh_team_allowlist));
-        let of_gitlab = self.gitlab.as_ref().map(|gitlab| (&gitlab.hostname, gitlab::GROUPS, &gitlab.group_allowlist));
-        let (_, name, teams) = [of_github, of_gitlab].into_iter().flatten().find(|(name, ..)| *name == host)?;
-        (!teams.is_empty()).then(|| (name, Allowed { users: Vec::new(), teams: teams.clone() }))
+        let served = self.hosts.served();
+        let (name, rules) = served.iter().find(|served| served.hostname().1 == host)?.team_rules(self)?;
+        (!rules.is_empty()).then(|| (name, Allowed { users: Vec::new(), teams: rules.to_vec() }))
     }
 }
 
@@ -107,29 +150,15 @@ pub(super) fn check_secret(r: &mut Reader, setting: &'static str, secret: Option
 }
 
 /// Refuses two hosts with one name: repositories are known by the name of their host.
-pub(super) fn check_names(settings: &Settings, r: &mut Reader) {
-    let data_center = settings.bitbucket_data_center.as_ref();
-    let names = [
-        (github::HOST.hostname, settings.github.as_ref().map(|github| &github.hostname)),
-        (azure_devops::HOST.hostname, settings.azure_devops.as_ref().map(|azure| &azure.hostname)),
-        (gitlab::HOST.hostname, settings.gitlab.as_ref().map(|gitlab| &gitlab.hostname)),
-        (gitea::HOST.hostname, settings.gitea.as_ref().map(|gitea| &gitea.hostname)),
-        (bitbucket_cloud::HOST.hostname, settings.bitbucket_cloud.as_ref().map(|cloud| &cloud.hostname)),
-        (
-            data_center.map_or(bitbucket_data_center::HOST.hostname, |data_center| data_center.names.base_url),
-            data_center.map(|data_center| &data_center.hostname),
-        ),
-    ];
-    let mut known: Vec<(&str, &String)> = Vec::new();
-    for (setting, name) in names {
-        let Some(name) = name else { continue };
-        if let Some((other, _)) = known.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)) {
+fn check_names(served: &[&dyn ServedHost], r: &mut Reader) {
+    for (at, (setting, name)) in served.iter().map(|host| host.hostname()).enumerate() {
+        let mut before = served[..at].iter().map(|host| host.hostname());
+        if let Some((other, _)) = before.find(|(_, known)| known.eq_ignore_ascii_case(name)) {
             let what = format!(
                 "is {name}, and so is {other}: repositories are known by the name of their host, so give each a name of its own"
             );
             r.wrong(setting, what);
         }
-        known.push((setting, name));
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn origins(r: &mut Reader, name: &str) -> Vec<String> {
         return of_all_hosts(r);
     }
     let mut origins = Vec::new();
-    let hosts = hosts::ALL.map(|host| host.git_address(r));
+    let hosts: Vec<String> = hosts::ALL.iter().map(|host| host.git_address(r)).collect();
     for text in given {
         match origin(&text) {
             Ok(origin) if hosts.iter().any(|host| is_other_port(&origin, host)) => {

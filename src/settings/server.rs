@@ -1,14 +1,9 @@
 //! The settings of `tidelock server`: each is declared here, those of a host's account in the host's file, and those without effect in
 //! `without_effect`.
 
-use super::azure_devops::{self, AzureDevOpsSettings};
-use super::bitbucket_cloud::{self, BitbucketCloudSettings};
-use super::bitbucket_data_center::{self, BitbucketDataCenterSettings};
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::gitea::{self, GiteaSettings};
-use super::github::{self, GithubSettings};
-use super::gitlab::{self, GitlabSettings};
+use super::hosts::{HostsSettings, github};
 use super::tfe::{self, TfeSettings};
 use super::{HttpsFiles, MetricsSettings, NotificationSettings, SignInSettings, TraceSettings};
 use super::{access, comments, https, modules, notifications, sign_in, sleep, steps};
@@ -34,18 +29,8 @@ settings! {
     /// All settings of `tidelock server`, typed and checked.
     pub struct Settings, static SETTINGS {
         [
-            /// Address of GitHub, and the account there.
-            github: Option<GithubSettings> = github::read,
-            /// Address of Azure DevOps, and the account there.
-            azure_devops: Option<AzureDevOpsSettings> = azure_devops::read,
-            /// Address of GitLab, and the account there.
-            gitlab: Option<GitlabSettings> = gitlab::read,
-            /// Address of Gitea or Forgejo, and the account there.
-            gitea: Option<GiteaSettings> = gitea::read,
-            /// Address of Bitbucket Cloud, and the account there.
-            bitbucket_cloud: Option<BitbucketCloudSettings> = bitbucket_cloud::read,
-            /// Address of Bitbucket Data Center, and the account there.
-            bitbucket_data_center: Option<BitbucketDataCenterSettings> = bitbucket_data_center::read,
+            /// Hosts of repositories, and the account on each.
+            hosts: HostsSettings = HostsSettings::read,
             /// Access to the server.
             access: AccessSettings = AccessSettings::read,
             /// How people sign in, where it is neither Identity-Aware Proxy nor `web_basic_auth`.

@@ -1,8 +1,9 @@
 //! Settings of the sign-in of people: by OpenID Connect and by OAuth of GitHub.
 
 use super::addresses::is_loopback;
+use super::hosts::github;
 use super::typed::Reader;
-use super::{access, check, github};
+use super::{access, check};
 use secrecy::{ExposeSecret, SecretString};
 use std::time::Duration;
 use url::Url;

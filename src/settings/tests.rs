@@ -1,3 +1,4 @@
+use super::hosts::github::GithubToken;
 use super::*;
 use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
@@ -94,7 +95,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!(s.autoplan_file_list.len(), 8);
     assert!(s.autoplan_modules_from_projects.is_empty() && s.web_basic_auth.is_none() && s.run_as_user.is_none());
     assert_eq!(s.blocked_extra_args, ["-chdir", "--chdir", "-plugin-dir", "--plugin-dir"]);
-    let github = s.github.unwrap();
+    let github = s.hosts.github.unwrap();
     assert_eq!((github.hostname.as_str(), github.api_url.as_str()), ("github.com", "https://api.github.com"));
     assert_eq!(s.warnings, [""; 0]);
     use CommandName::*;
@@ -107,9 +108,12 @@ fn the_command_line_wins_over_variables_and_those_over_the_file() {
     let env = [("ATLANTIS_PORT", "2000"), ("ATLANTIS_VCS_STATUS_NAME", "a"), ("TIDELOCK_VCS_STATUS_NAME", "t")];
     let s = with_file(file, &["--port", "3000", "--port=3001"], &env).ok().unwrap();
     assert_eq!((s.port, s.vcs_status_name.as_str(), s.log_level.as_str()), (3001, "t", "debug"));
-    assert_eq!(s.github.unwrap().user, "bot");
+    assert_eq!(s.hosts.github.unwrap().user, "bot");
     let s = with_file(file, &[], &[("TIDELOCK_VCS_STATUS_NAME", ""), ("ATLANTIS_GH_USER", "")]).ok().unwrap();
-    assert_eq!((s.port, s.vcs_status_name.as_str(), s.github.unwrap().user.as_str()), (1000, "of-file", "of-file"));
+    assert_eq!(
+        (s.port, s.vcs_status_name.as_str(), s.hosts.github.unwrap().user.as_str()),
+        (1000, "of-file", "of-file")
+    );
 }
 
 #[test]
@@ -419,7 +423,7 @@ fn values_are_brought_into_form() {
     assert_eq!(s.run_as_user, RunAsUsers::new(1000, 2000));
     assert_eq!(s.var_file_allowlist, [PathBuf::from("/a"), PathBuf::from("/home/tide/b")]);
     assert_eq!(s.web_basic_auth.unwrap().0, "tide");
-    assert_eq!(s.github.unwrap().user, "Bot");
+    assert_eq!(s.hosts.github.unwrap().user, "Bot");
     assert_eq!(s.bind.to_string(), "::1");
     assert!(loaded(&[], &[]).atlantis_url.starts_with("http://"));
     let listed = loaded(&["--allow-commands=state,plan,approve_policies"], &[]);
@@ -435,7 +439,7 @@ fn without_a_webhook_secret_a_flag_must_say_so() {
     let unsigned = [("ATLANTIS_GH_WEBHOOK_SECRET", "")];
     assert!(invalid(&[], &unsigned).starts_with("--gh-webhook-secret (ATLANTIS_GH_WEBHOOK_SECRET) is missing"));
     let s = loaded(&["--allow-unsigned-webhooks"], &unsigned);
-    assert!(s.github.unwrap().webhook_secret.is_none());
+    assert!(s.hosts.github.unwrap().webhook_secret.is_none());
     assert_eq!(s.warnings, ["deliveries are not signed: everybody who reaches the port can run commands here"]);
 }
 
@@ -462,7 +466,7 @@ fn children_get_no_secret_and_everything_else() {
         assert_eq!(secrets.iter().filter(|&&known| known == secret).count(), 1, "{secret} in {secrets:?}");
     }
     assert!(
-        matches!(s.github.unwrap().token, Some(GithubToken::Account(TokenSetting::Value(token))) if token.expose_secret() == "ghp_winner")
+        matches!(s.hosts.github.unwrap().token, Some(GithubToken::Account(TokenSetting::Value(token))) if token.expose_secret() == "ghp_winner")
     );
     assert!(s.warnings.iter().any(|text| text.starts_with("--web-password is a secret that everybody")));
 }
@@ -475,7 +479,7 @@ fn a_token_file_is_read_for_masking_and_kept_as_a_file() {
     let s = loaded(&["--gh-token-file", &path], &[("ATLANTIS_GH_TOKEN", "")]);
     assert!(s.secrets.iter().any(|secret| secret.expose_secret() == "ghp_of_file"));
     assert!(
-        matches!(s.github.unwrap().token, Some(GithubToken::Account(TokenSetting::File(kept))) if kept == file.path())
+        matches!(s.hosts.github.unwrap().token, Some(GithubToken::Account(TokenSetting::File(kept))) if kept == file.path())
     );
     std::fs::write(file.path(), " \n").unwrap();
     assert!(invalid(&["--gh-token-file", &path], &[("ATLANTIS_GH_TOKEN", "")]).ends_with("names an empty file"));
@@ -486,7 +490,7 @@ fn the_config_file_takes_text_numbers_switches_and_lists_as_written() {
     let file = "# comment\ngh-webhook-secret: 0012345\nautomerge: false\nsilence-no-projects: true\nport: 4242\n\
                 repo-allowlist:\n- github.com/a/*\n- '!github.com/a/b'\nvar-file-allowlist: /x,/y\nlog-level:\n";
     let s = with_file(file, &[], &[("ATLANTIS_REPO_ALLOWLIST", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")]).ok().unwrap();
-    assert_eq!(s.github.unwrap().webhook_secret.unwrap().expose_secret(), "0012345");
+    assert_eq!(s.hosts.github.unwrap().webhook_secret.unwrap().expose_secret(), "0012345");
     assert_eq!(s.repo_allowlist, ["github.com/a/*", "!github.com/a/b"]);
     assert_eq!(
         (s.port, s.silence_no_projects, s.var_file_allowlist.len(), s.log_level.as_str()),

@@ -35,7 +35,7 @@ pub(super) struct CommandRequest {
     /// Head of the pull request: its branch, or its whole commit id.
     #[serde(rename = "Ref")]
     head: String,
-    /// Host: `Github`, `Gitlab`, `Gitea`, `BitbucketCloud`, `BitbucketServer` or `AzureDevops`.
+    /// Type of the host by Atlantis' name, such as `Github`.
     #[serde(rename = "Type")]
     host: String,
     /// Number of the open pull request.

@@ -98,7 +98,7 @@ pub(super) struct DetectRequest {
     /// A branch, or the whole id of a commit of `base_branch`, or a tag of one.
     #[serde(rename = "ref")]
     reference: String,
-    /// Host: `Github`, `Gitlab`, `Gitea`, `BitbucketCloud`, `BitbucketServer` or `AzureDevops`.
+    /// Type of the host by Atlantis' name, such as `Github`.
     #[serde(rename = "type")]
     host: String,
     /// The branch; needed where `ref` is a commit or a tag.

@@ -1,7 +1,7 @@
-//! The hosts of repositories: GitHub, Azure DevOps, GitLab, Gitea, Bitbucket Cloud and Bitbucket Data Center.
+//! The hosts of repositories, such as GitHub.
 //!
-//! Each host has a module of its own, [`github`], [`azure_devops`], [`gitlab`], [`gitea`], [`bitbucket_cloud`] and [`bitbucket_data_center`],
-//! which imports no other host. They share [`webhook`], which verifies deliveries and turns them into events, and [`vcs`], which is what the server asks of every host.
+//! Each host has a module of its own, which imports no other host. They share [`webhook`], which verifies deliveries and turns them into
+//! events, and [`vcs`], which is what the server asks of every host.
 
 pub mod azure_devops;
 pub mod bitbucket_cloud;

@@ -5,7 +5,8 @@ mod doctor;
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::domain::Login;
-use crate::settings::{AzureDevOpsSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::azure_devops::AzureDevOpsSettings;
 use crate::vcs::Host;
 use crate::web::access::address::Published;
 use async_trait::async_trait;
@@ -51,7 +52,7 @@ impl KnownHost for OnAzureDevOps {
     }
 
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
-        let azure = settings.azure_devops.as_ref()?;
+        let azure = settings.hosts.azure_devops.as_ref()?;
         let api = client(azure, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
         let door = AzureDevOpsDoor {
             address: address(azure),
@@ -63,7 +64,7 @@ impl KnownHost for OnAzureDevOps {
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
-        let azure = settings.azure_devops.as_ref()?;
+        let azure = settings.hosts.azure_devops.as_ref()?;
         Some(HostAccount {
             hostname: &azure.hostname,
             login: &azure.user,

@@ -5,7 +5,8 @@ mod doctor;
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
-use crate::settings::{BitbucketCloudSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::bitbucket_cloud::BitbucketCloudSettings;
 use crate::vcs::Host;
 use crate::web::access::address::Published;
 use async_trait::async_trait;
@@ -33,7 +34,7 @@ impl KnownHost for OnBitbucketCloud {
     }
 
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
-        let cloud = settings.bitbucket_cloud.as_ref()?;
+        let cloud = settings.hosts.bitbucket_cloud.as_ref()?;
         let address = address(cloud)?;
         let api = client(cloud, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
         let profile = profile(&address);
@@ -46,7 +47,7 @@ impl KnownHost for OnBitbucketCloud {
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
-        let cloud = settings.bitbucket_cloud.as_ref()?;
+        let cloud = settings.hosts.bitbucket_cloud.as_ref()?;
         Some(HostAccount {
             hostname: &cloud.hostname,
             login: cloud.account(),

@@ -6,7 +6,8 @@ mod doctor;
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
-use crate::settings::{BitbucketDataCenterSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::bitbucket_data_center::BitbucketDataCenterSettings;
 use crate::vcs::Host;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ impl KnownHost for OnBitbucketDataCenter {
     }
 
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
-        let data_center = settings.bitbucket_data_center.as_ref()?;
+        let data_center = settings.hosts.bitbucket_data_center.as_ref()?;
         let address = address(data_center)?;
         let api = client(data_center, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
         let profile = profile(&address);
@@ -40,7 +41,7 @@ impl KnownHost for OnBitbucketDataCenter {
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
-        let data_center = settings.bitbucket_data_center.as_ref()?;
+        let data_center = settings.hosts.bitbucket_data_center.as_ref()?;
         Some(HostAccount {
             hostname: &data_center.hostname,
             login: &data_center.user,

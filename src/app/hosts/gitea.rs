@@ -7,7 +7,8 @@ use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GiteaSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::gitea::GiteaSettings;
 use crate::vcs::Host;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl KnownHost for OnGitea {
     }
 
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
-        let gitea = settings.gitea.as_ref()?;
+        let gitea = settings.hosts.gitea.as_ref()?;
         let api = client(gitea, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
         let door = GiteaDoor {
             address: address(gitea),
@@ -34,7 +35,7 @@ impl KnownHost for OnGitea {
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
-        let gitea = settings.gitea.as_ref()?;
+        let gitea = settings.hosts.gitea.as_ref()?;
         Some(HostAccount {
             hostname: &gitea.hostname,
             login: &gitea.user,

@@ -10,7 +10,8 @@ use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings, SignInSettings};
+use crate::settings::hosts::github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
+use crate::settings::{Settings, SignInSettings};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
@@ -40,7 +41,7 @@ impl KnownHost for OnGithub {
     }
 
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
-        let github = settings.github.as_ref()?;
+        let github = settings.hosts.github.as_ref()?;
         let api = client(github, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
         let door = GithubDoor {
             hostname: github.hostname.clone(),
@@ -51,7 +52,7 @@ impl KnownHost for OnGithub {
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
-        let github = settings.github.as_ref()?;
+        let github = settings.hosts.github.as_ref()?;
         Some(HostAccount {
             hostname: &github.hostname,
             login: &github.user,

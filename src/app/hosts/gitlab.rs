@@ -5,7 +5,8 @@ mod doctor;
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
 use crate::domain::Login;
-use crate::settings::{GitlabSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::gitlab::GitlabSettings;
 use crate::vcs::Host;
 use crate::web::access::address::Published;
 use async_trait::async_trait;
@@ -26,7 +27,7 @@ impl KnownHost for OnGitlab {
     }
 
     fn join(&self, settings: &Settings) -> Option<JoinedHost> {
-        let gitlab = settings.gitlab.as_ref()?;
+        let gitlab = settings.hosts.gitlab.as_ref()?;
         let api = client(gitlab, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
         let door = GitlabDoor {
             address: address(gitlab),
@@ -38,7 +39,7 @@ impl KnownHost for OnGitlab {
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
-        let gitlab = settings.gitlab.as_ref()?;
+        let gitlab = settings.hosts.gitlab.as_ref()?;
         Some(HostAccount {
             hostname: &gitlab.hostname,
             login: &gitlab.user,

@@ -63,7 +63,7 @@ fn a_login_beside_iap_is_warned_of() {
 #[test]
 fn what_only_takes_deliveries_needs_no_token() {
     let access = loaded(&["--events-only"], &[("ATLANTIS_GH_TOKEN", "")]);
-    assert!(access.access.events_only && access.github.unwrap().token.is_none());
+    assert!(access.access.events_only && access.hosts.github.unwrap().token.is_none());
     assert!(invalid(&[], &[("ATLANTIS_GH_TOKEN", "")]).contains("gh-token"));
     assert!(invalid(&["--events-only"], &[("ATLANTIS_GH_WEBHOOK_SECRET", "")]).contains("gh-webhook-secret"));
 }

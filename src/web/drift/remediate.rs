@@ -24,7 +24,7 @@ pub(in crate::web) struct RemediateRequest {
     /// A branch, or the whole id of a commit of `base_branch`, or a tag of one.
     #[serde(rename = "ref")]
     reference: String,
-    /// Host: `Github`, `Gitlab`, `Gitea`, `BitbucketCloud`, `BitbucketServer` or `AzureDevops`.
+    /// Type of the host by Atlantis' name, such as `Github`.
     #[serde(rename = "type")]
     host: String,
     /// The branch; needed where `ref` is a commit or a tag.

@@ -81,8 +81,8 @@ fn the_variables_of_the_example_are_those_that_the_server_reads() {
         variables.map(|(name, value)| (name.into(), value.into())),
     );
     let settings = loaded.unwrap();
-    assert!(!settings.tf_download && settings.github.is_none());
-    let account = settings.azure_devops.unwrap();
+    assert!(!settings.tf_download && settings.hosts.github.is_none());
+    let account = settings.hosts.azure_devops.unwrap();
     assert_eq!((account.hostname.as_str(), account.user.as_str()), ("dev.azure.com", "tidelock@contoso.com"));
 }
 

@@ -4,7 +4,8 @@
 use super::client;
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
-use crate::settings::{AzureDevOpsSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::azure_devops::AzureDevOpsSettings;
 use crate::vcs::{HostError, RepoAccess};
 use tidelock_hosts::azure_devops::{AzureDevOps, Subscription};
 
@@ -18,7 +19,7 @@ const NEEDED: [&str; 3] =
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
-    let Some(options) = &settings.azure_devops else { return findings };
+    let Some(options) = &settings.hosts.azure_devops else { return findings };
     let Some(azure) = client(options, settings) else {
         findings.fine(AZURE, "there is no token, and --events-only needs none");
         return findings;

@@ -7,7 +7,8 @@ use super::super::served::{RepositoryReader, names, wanted};
 use super::client;
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::domain::RepoId;
-use crate::settings::{BitbucketCloudSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::bitbucket_cloud::BitbucketCloudSettings;
 use crate::vcs::{Host as _, HostError};
 use tidelock_hosts::bitbucket_cloud::{BitbucketCloud, BitbucketCloudRepository};
 
@@ -80,7 +81,7 @@ const SCOPES: [CloudScope; 8] = [
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
-    let Some(options) = &settings.bitbucket_cloud else { return findings };
+    let Some(options) = &settings.hosts.bitbucket_cloud else { return findings };
     let Some(cloud) = client(options, settings) else {
         findings.fine(BITBUCKET, "there is no token, and --events-only needs none");
         return findings;

@@ -7,7 +7,8 @@ use super::super::served::{RepositoryReader, names, wanted};
 use super::{TOKEN_USER, client};
 use crate::app::doctor::report::Findings;
 use crate::domain::RepoId;
-use crate::settings::{BitbucketDataCenterSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::bitbucket_data_center::BitbucketDataCenterSettings;
 use crate::vcs::{Host as _, HostError};
 use tidelock_hosts::bitbucket_data_center::{
     BitbucketDataCenter, BitbucketDataCenterInstance, BitbucketDataCenterRepository,
@@ -21,7 +22,7 @@ const MAX_REPOSITORIES: usize = 50;
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
-    let Some(options) = &settings.bitbucket_data_center else { return findings };
+    let Some(options) = &settings.hosts.bitbucket_data_center else { return findings };
     let Some(data_center) = client(options, settings) else {
         findings.fine(BITBUCKET, "there is no token, and --events-only needs none");
         return findings;
@@ -169,7 +170,7 @@ mod tests {
             "--repo-allowlist=*",
         ];
         let settings = Settings::load(flags.map(OsString::from), [("HOME".into(), "/home/tide".into())]);
-        settings.unwrap_or_else(|error| panic!("{error}")).bitbucket_data_center.unwrap()
+        settings.unwrap_or_else(|error| panic!("{error}")).hosts.bitbucket_data_center.unwrap()
     }
 
     #[test]

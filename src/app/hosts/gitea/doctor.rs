@@ -6,7 +6,8 @@ use super::super::served::{RepositoryReader, names, wanted};
 use super::client;
 use crate::app::doctor::report::Findings;
 use crate::domain::RepoId;
-use crate::settings::{GiteaSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::gitea::GiteaSettings;
 use crate::vcs::{Host as _, HostError};
 use tidelock_hosts::gitea::{Gitea, GiteaRepository, scopes_in};
 
@@ -25,7 +26,7 @@ const MAX_REPOSITORIES: usize = 50;
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
-    let Some(options) = &settings.gitea else { return findings };
+    let Some(options) = &settings.hosts.gitea else { return findings };
     let Some(gitea) = client(options, settings) else {
         findings.fine(GITEA, "there is no token, and --events-only needs none");
         return findings;

@@ -3,7 +3,8 @@
 use super::webhooks::{self, WEBHOOK};
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::dispatch::Allowlist;
-use crate::settings::{GithubToken, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::github::GithubToken;
 use crate::vcs::HostError;
 use std::collections::BTreeMap;
 use tidelock_hosts::github::{AppFacts, Github, Installation};
@@ -47,7 +48,7 @@ pub(super) async fn check(github: &Github, settings: &Settings, events: &str, fi
 }
 
 fn name(settings: &Settings, facts: &AppFacts, findings: &mut Findings) {
-    let given = settings.github.as_ref().and_then(|github| match &github.token {
+    let given = settings.hosts.github.as_ref().and_then(|github| match &github.token {
         Some(GithubToken::App(app)) => app.slug.clone(),
         _ => None,
     });
@@ -107,7 +108,7 @@ fn installed(settings: &Settings, facts: &AppFacts, installations: &[Installatio
             findings.fault(APP, text, &format!("an owner of {} can accept them at {}", one.account, one.page));
         }
     }
-    let only = settings.github.as_ref().and_then(|github| match &github.token {
+    let only = settings.hosts.github.as_ref().and_then(|github| match &github.token {
         Some(GithubToken::App(app)) => app.installation_id,
         _ => None,
     });
@@ -129,7 +130,7 @@ fn owners(settings: &Settings, facts: &AppFacts, installations: &[Installation],
             findings.fault(APP, format!("{rule} is in --repo-allowlist, and {owner} has not installed it"), &mend);
         }
     }
-    let host = settings.github.as_ref().map(|github| github.hostname.clone()).unwrap_or_default();
+    let host = settings.hosts.github.as_ref().map(|github| github.hostname.clone()).unwrap_or_default();
     for one in installations {
         let any = crate::domain::RepoId { host: host.clone(), owner: one.account.clone(), name: "x".into() };
         let is_named = settings.repo_allowlist.iter().any(|rule| rule.contains(one.account.as_str()));

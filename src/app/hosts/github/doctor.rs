@@ -5,7 +5,8 @@ use crate::app::doctor::report::Findings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
-use crate::settings::{GithubSettings, GithubToken, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::github::{GithubSettings, GithubToken};
 use crate::vcs::{Host as _, HostError, RepoAccess};
 use tidelock_hosts::github::Github;
 
@@ -15,7 +16,7 @@ const SHOWN: usize = 5;
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
-    let Some(options) = &settings.github else { return findings };
+    let Some(options) = &settings.hosts.github else { return findings };
     let Some(github) = client(options, settings) else {
         findings.fine(GITHUB, "there is no token, and --events-only needs none");
         return findings;

@@ -2,7 +2,8 @@
 //! The server exchanges that for the App's id, private key and webhook secret, displays them once, and stores them nowhere.
 
 use crate::domain::is_secret;
-use crate::settings::{GithubToken, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::github::GithubToken;
 use crate::web::host_pages::{HostForm, HostPage, HostPageContent};
 use async_trait::async_trait;
 use secrecy::ExposeSecret as _;
@@ -44,7 +45,7 @@ struct ExchangePage(Arc<Registration>);
 
 /// Returns both pages if the settings name GitHub.
 pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
-    let Some(github) = &settings.github else { return Vec::new() };
+    let Some(github) = &settings.hosts.github else { return Vec::new() };
     let registration = Arc::new(Registration {
         url: settings.atlantis_url.clone(),
         api_url: github.api_url.clone(),

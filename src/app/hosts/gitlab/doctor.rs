@@ -4,7 +4,8 @@ use super::client;
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
-use crate::settings::{GitlabSettings, Settings};
+use crate::settings::Settings;
+use crate::settings::hosts::gitlab::GitlabSettings;
 use crate::vcs::{Host as _, HostError};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -30,7 +31,7 @@ const MAX_GROUPS: usize = 20;
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
-    let Some(options) = &settings.gitlab else { return findings };
+    let Some(options) = &settings.hosts.gitlab else { return findings };
     let Some(gitlab) = client(options, settings) else {
         findings.fine(GITLAB, "there is no token, and --events-only needs none");
         return findings;

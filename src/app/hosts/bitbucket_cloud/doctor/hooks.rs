@@ -3,7 +3,7 @@
 use super::ServedCloudRepository;
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::app::hosts::watched::{HookFault, WEBHOOK, WatchedHooks, missing_events};
-use crate::settings::BitbucketCloudSettings;
+use crate::settings::hosts::bitbucket_cloud::BitbucketCloudSettings;
 use crate::vcs::HostError;
 use std::collections::BTreeMap;
 use tidelock_hosts::bitbucket_cloud::{BitbucketCloud, BitbucketCloudHook};

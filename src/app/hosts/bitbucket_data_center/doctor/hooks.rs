@@ -3,7 +3,7 @@
 use super::ServedDataCenterRepository;
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::app::hosts::watched::{HookFault, WEBHOOK, WatchedHooks, missing_events};
-use crate::settings::BitbucketDataCenterSettings;
+use crate::settings::hosts::bitbucket_data_center::BitbucketDataCenterSettings;
 use crate::vcs::HostError;
 use std::collections::BTreeMap;
 use tidelock_hosts::bitbucket_data_center::{

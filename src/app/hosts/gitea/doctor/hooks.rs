@@ -3,7 +3,7 @@
 use super::ServedRepository;
 use crate::app::doctor::report::{Findings, Verdict};
 use crate::app::hosts::watched::{HookFault, WEBHOOK, WatchedHooks, missing_events};
-use crate::settings::GiteaSettings;
+use crate::settings::hosts::gitea::GiteaSettings;
 use crate::vcs::HostError;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

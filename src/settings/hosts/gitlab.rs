@@ -1,9 +1,9 @@
 //! Settings of GitLab: `gitlab-hostname`, the account there, and the proof of its deliveries.
 
-use super::check::SHORTEST_PROOF;
-use super::hosts::HostSettings;
-use super::typed::Reader;
-use super::{TokenSetting, addresses, check};
+use super::{HostSettings, ServedHost};
+use crate::settings::check::{self, SHORTEST_PROOF};
+use crate::settings::typed::Reader;
+use crate::settings::{Settings, TokenSetting, addresses};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
@@ -42,6 +42,7 @@ pub(super) static HOST: HostSettings = HostSettings {
     naming: &["gitlab-user", "gitlab-token", "gitlab-token-file", SECRET, SIGNING],
     account: &["gitlab-user", "gitlab-token"],
     secret_files: &["gitlab-token-file"],
+    git_address: None,
 };
 
 /// Address of GitLab, our account there, and the proof of its deliveries.
@@ -63,9 +64,19 @@ pub struct GitlabSettings {
     pub group_allowlist: Vec<String>,
 }
 
+impl ServedHost for GitlabSettings {
+    fn hostname(&self) -> (&'static str, &str) {
+        (HOSTNAME, &self.hostname)
+    }
+
+    fn team_rules<'a>(&'a self, _: &'a Settings) -> Option<(&'static str, &'a [String])> {
+        Some((GROUPS, &self.group_allowlist))
+    }
+}
+
 const HOSTNAME: &str = "gitlab-hostname";
 /// Name of the setting with rules of groups.
-pub(super) const GROUPS: &str = "gitlab-group-allowlist";
+const GROUPS: &str = "gitlab-group-allowlist";
 const SECRET: &str = "gitlab-webhook-secret";
 const PREVIOUS: &str = "gitlab-previous-webhook-secret";
 const SIGNING: &str = "gitlab-webhook-signing-token";
@@ -152,8 +163,8 @@ impl GitlabSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{invalid, loaded};
     use super::*;
+    use crate::settings::tests::{invalid, loaded};
 
     const SIGNING_TOKEN: &str = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
     const ACCOUNT: [(&str, &str); 3] = [
@@ -170,7 +181,7 @@ mod tests {
             ("git.example.com:8443/gitlab/", "git.example.com", "https://git.example.com:8443/gitlab"),
             ("http://127.0.0.1:4000", "127.0.0.1", "http://127.0.0.1:4000"),
         ] {
-            let read = loaded(&[&format!("--gitlab-hostname={text}")], &ACCOUNT).gitlab.unwrap();
+            let read = loaded(&[&format!("--gitlab-hostname={text}")], &ACCOUNT).hosts.gitlab.unwrap();
             assert_eq!((read.hostname.as_str(), read.base_url.as_str()), (hostname, base), "{text}");
         }
         for text in ["http://git.example.com", "ftp://x", "a b", "u:p@host", "host?x"] {
@@ -181,8 +192,8 @@ mod tests {
     #[test]
     fn it_is_served_beside_another_host_or_alone() {
         let both = loaded(&["--gitlab-group-allowlist=acme/sre:apply,*:version"], &ACCOUNT);
-        let gitlab = both.gitlab.unwrap();
-        assert!(both.github.is_some() && gitlab.user == "tidelock");
+        let gitlab = both.hosts.gitlab.unwrap();
+        assert!(both.hosts.github.is_some() && gitlab.user == "tidelock");
         assert_eq!(gitlab.group_allowlist, ["acme/sre:apply", "*:version"]);
         assert!(
             matches!(gitlab.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "glpat_token_value")
@@ -192,8 +203,8 @@ mod tests {
         }
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         let alone = loaded(&[], &[&ACCOUNT[..], &without].concat());
-        assert!(alone.github.is_none() && alone.gitlab.is_some());
-        assert!(loaded(&[], &[]).gitlab.is_none());
+        assert!(alone.hosts.github.is_none() && alone.hosts.gitlab.is_some());
+        assert!(loaded(&[], &[]).hosts.gitlab.is_none());
         assert!(invalid(&["--gitlab-group-allowlist=sre"], &ACCOUNT).contains("has no command in sre"));
     }
 
@@ -210,7 +221,7 @@ mod tests {
         let with = |secret: &'static str| [&ACCOUNT[..2], &[(ACCOUNT[2].0, secret)]].concat();
         let said = invalid(&[], &with("fifteen_letters"));
         assert!(said.contains("GITLAB_WEBHOOK_SECRET is shorter than 16 characters"), "{said}");
-        assert!(loaded(&[], &with("sixteen__letters")).gitlab.is_some());
+        assert!(loaded(&[], &with("sixteen__letters")).hosts.gitlab.is_some());
         let said = invalid(&["--gitlab-previous-webhook-secret=short"], &ACCOUNT);
         assert!(said.contains("shorter than 16 characters"), "{said}");
         for token in ["no_prefix_of_a_signing_token", "whsec_", "whsec_%%%", "whsec_c2hvcnQ="] {
@@ -222,14 +233,15 @@ mod tests {
     #[test]
     fn a_signing_token_is_proof_enough() {
         let signing = ("TIDELOCK_GITLAB_WEBHOOK_SIGNING_TOKEN", SIGNING_TOKEN);
-        let read = loaded(&[], &[&ACCOUNT[..2], &[signing]].concat()).gitlab.unwrap();
+        let read = loaded(&[], &[&ACCOUNT[..2], &[signing]].concat()).hosts.gitlab.unwrap();
         assert!(read.webhook_secret.is_none());
         assert_eq!(read.present_secret().unwrap().expose_secret(), SIGNING_TOKEN);
-        let both = loaded(&[], &[&ACCOUNT[..], &[signing]].concat()).gitlab.unwrap();
+        let both = loaded(&[], &[&ACCOUNT[..], &[signing]].concat()).hosts.gitlab.unwrap();
         assert_eq!(both.present_secret().unwrap().expose_secret(), "a_secret_of_hooks");
         let open = loaded(&["--allow-unsigned-webhooks"], &ACCOUNT[..2]);
         assert!(
-            open.gitlab.is_some() && open.warnings.iter().any(|text| text.contains("everybody who reaches the port"))
+            open.hosts.gitlab.is_some()
+                && open.warnings.iter().any(|text| text.contains("everybody who reaches the port"))
         );
     }
 
@@ -241,7 +253,7 @@ mod tests {
         assert!(invalid(&[&path], &ACCOUNT).contains("gitlab-token are both given"));
         let read = loaded(&[&path], &[ACCOUNT[0], ACCOUNT[2]]);
         assert!(read.secrets.iter().any(|known| known.expose_secret() == "token_of_the_file"));
-        assert!(matches!(read.gitlab.unwrap().token, Some(TokenSetting::File(path)) if path == file.path()));
+        assert!(matches!(read.hosts.gitlab.unwrap().token, Some(TokenSetting::File(path)) if path == file.path()));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! server serves both Bitbuckets.
 
 use super::bitbucket_cloud::{self, BitbucketUrl};
-use super::hosts::{self, HostSettings};
-use super::typed::Reader;
-use super::{TokenSetting, addresses, check};
+use super::{HostSettings, ServedHost, webhook_secrets};
+use crate::settings::typed::Reader;
+use crate::settings::{TokenSetting, addresses, check};
 use secrecy::SecretString;
 
 rows! {
@@ -34,6 +34,7 @@ pub(super) static HOST: HostSettings = HostSettings {
     naming: &[OURS.base_url, OURS.user, OURS.token, OURS.token_file, OURS.secret],
     account: &[OURS.user, OURS.token],
     secret_files: &[OURS.token_file],
+    git_address: None,
 };
 
 /// Names of the settings that name Bitbucket Data Center, for messages.
@@ -73,6 +74,12 @@ pub struct BitbucketDataCenterSettings {
     pub previous_webhook_secret: Option<SecretString>,
     /// Names of the settings that were read.
     pub names: &'static DataCenterNames,
+}
+
+impl ServedHost for BitbucketDataCenterSettings {
+    fn hostname(&self) -> (&'static str, &str) {
+        (self.names.base_url, &self.hostname)
+    }
 }
 
 /// Message about the permissions that the token needs.
@@ -143,7 +150,7 @@ fn account(r: &mut Reader, names: &'static DataCenterNames) -> BitbucketDataCent
     }
     let missing = format!("({}) is missing, and so is {}. {PERMISSIONS}", variable(names.token), names.token_file);
     let token = check::token(r, names.token, names.token_file, &missing);
-    let (webhook_secret, previous_webhook_secret) = hosts::webhook_secrets(r, names.secret, names.previous);
+    let (webhook_secret, previous_webhook_secret) = webhook_secrets(r, names.secret, names.previous);
     BitbucketDataCenterSettings {
         hostname: String::new(),
         base_url: String::new(),
@@ -157,8 +164,8 @@ fn account(r: &mut Reader, names: &'static DataCenterNames) -> BitbucketDataCent
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{invalid, loaded};
     use super::*;
+    use crate::settings::tests::{invalid, loaded};
     use secrecy::ExposeSecret;
 
     const ATLANTIS: [(&str, &str); 4] = [
@@ -194,10 +201,10 @@ mod tests {
         ] {
             for all in [&ATLANTIS, &OWN] {
                 let settings = loaded(&[], &with_first(all, text));
-                let read = settings.bitbucket_data_center.unwrap();
+                let read = settings.hosts.bitbucket_data_center.unwrap();
                 assert_eq!((read.hostname.as_str(), read.base_url.as_str()), (hostname, base), "{text}");
                 assert_eq!(read.user, "tidelock");
-                assert!(settings.bitbucket_cloud.is_none());
+                assert!(settings.hosts.bitbucket_cloud.is_none());
             }
         }
         for text in ["http://git.example.com", "ftp://x", "a b", "https://u:p@host", "https://host?x"] {
@@ -215,7 +222,7 @@ mod tests {
     #[test]
     fn both_bitbuckets_are_served_by_one_server() {
         let both = loaded(&[], &[&CLOUD[..], &OWN].concat());
-        let (cloud, data_center) = (both.bitbucket_cloud.unwrap(), both.bitbucket_data_center.unwrap());
+        let (cloud, data_center) = (both.hosts.bitbucket_cloud.unwrap(), both.hosts.bitbucket_data_center.unwrap());
         assert_eq!((cloud.hostname.as_str(), data_center.hostname.as_str()), ("bitbucket.org", "git.example.com"));
         assert_eq!(data_center.names.user, "bitbucket-data-center-user");
         for secret in ["data_center_token", "a_secret_of_hooks", "cloud_token_value"] {
@@ -224,9 +231,9 @@ mod tests {
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         for all in [&ATLANTIS, &OWN] {
             let alone = loaded(&[], &[&all[..], &without].concat());
-            assert!(alone.github.is_none() && alone.bitbucket_data_center.is_some());
+            assert!(alone.hosts.github.is_none() && alone.hosts.bitbucket_data_center.is_some());
         }
-        assert!(loaded(&["--bitbucket-base-url=https://git.example.com"], &[]).bitbucket_data_center.is_none());
+        assert!(loaded(&["--bitbucket-base-url=https://git.example.com"], &[]).hosts.bitbucket_data_center.is_none());
         let said =
             invalid(&[], &[&CLOUD[..], &with_first(&OWN, "https://bitbucket.example.com"), &[ATLANTIS[0]]].concat());
         assert!(said.contains("BITBUCKET_BASE_URL is an address of Bitbucket Data Center, and so is"), "{said}");
@@ -252,10 +259,10 @@ mod tests {
             let with = |secret: &'static str| [&all[..3], &[(all[3].0, secret)]].concat();
             let said = invalid(&[], &with("fifteen_letters"));
             assert!(said.contains("WEBHOOK_SECRET is shorter than 16 characters"), "{said}");
-            assert!(loaded(&[], &with("sixteen__letters")).bitbucket_data_center.is_some());
+            assert!(loaded(&[], &with("sixteen__letters")).hosts.bitbucket_data_center.is_some());
             let open = loaded(&["--allow-unsigned-webhooks"], &all[..3]);
             assert!(open.warnings.iter().any(|text| text.contains("everybody who reaches the port")));
-            assert!(open.bitbucket_data_center.is_some_and(|read| read.webhook_secret.is_none()));
+            assert!(open.hosts.bitbucket_data_center.is_some_and(|read| read.webhook_secret.is_none()));
         }
         let said = invalid(&["--bitbucket-data-center-previous-webhook-secret=short"], &OWN);
         assert!(said.contains("shorter than 16 characters"), "{said}");
@@ -270,7 +277,7 @@ mod tests {
             assert!(invalid(&[&path], all).contains(&format!("{name} are both given")));
             let read = loaded(&[&path], &[all[0], all[1], all[3]]);
             assert!(read.secrets.iter().any(|known| known.expose_secret() == "token_of_the_file"));
-            let token = read.bitbucket_data_center.unwrap().token;
+            let token = read.hosts.bitbucket_data_center.unwrap().token;
             assert!(matches!(token, Some(TokenSetting::File(path)) if path == file.path()));
         }
     }

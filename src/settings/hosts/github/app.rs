@@ -76,12 +76,12 @@ mod tests {
         let env = [&NO_ACCOUNT[..], &[("ATLANTIS_GH_APP_ID", "123456"), ("ATLANTIS_GH_APP_KEY", KEY)]].concat();
         let settings =
             loaded(&["--gh-app-slug=acme-tidelock", "--gh-app-installation-id=77", "--write-git-creds"], &env);
-        let github = settings.github.unwrap();
+        let github = settings.hosts.github.unwrap();
         let Some(GithubToken::App(app)) = github.token else { panic!("no app") };
         assert_eq!((app.id, app.installation_id, github.user.as_str()), (123_456, Some(77), "acme-tidelock[bot]"));
         assert!(matches!(app.key, GithubAppKey::Value(_)));
         assert_eq!(settings.module_credentials, ["https://github.com"]);
-        let github = loaded(&[], &env).github.unwrap();
+        let github = loaded(&[], &env).hosts.github.unwrap();
         assert_eq!(github.user, "app/123456");
     }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn an_account_goes_first() {
         let settings = loaded(&["--gh-app-id=1"], &[("ATLANTIS_GH_APP_KEY", KEY)]);
-        assert!(matches!(settings.github.unwrap().token, Some(GithubToken::Account(_))));
+        assert!(matches!(settings.hosts.github.unwrap().token, Some(GithubToken::Account(_))));
         assert!(settings.warnings.iter().any(|warning| warning.contains("no effect beside gh-user")));
         let warnings = loaded(&["--gh-app-slug=x"], &[]).warnings;
         assert!(warnings.iter().any(|warning| warning.contains("no effect without gh-app-id")), "{warnings:?}");

@@ -1,9 +1,10 @@
 //! Settings of Bitbucket Cloud: `bitbucket-base-url`, the account there, and the proof of its deliveries. With the address of Bitbucket Data
 //! Center, they are its settings (`bitbucket_data_center`).
 
-use super::hosts::{self, HostSettings};
-use super::typed::Reader;
-use super::{DataCenterNames, TokenSetting, addresses, check};
+use super::bitbucket_data_center::DataCenterNames;
+use super::{HostSettings, ServedHost, webhook_secrets};
+use crate::settings::typed::Reader;
+use crate::settings::{TokenSetting, addresses, check};
 use secrecy::SecretString;
 
 rows! {
@@ -39,6 +40,7 @@ pub(super) static HOST: HostSettings = HostSettings {
     naming: &[USER, API_USER, "bitbucket-token", "bitbucket-token-file", SECRET],
     account: &[USER, API_USER, "bitbucket-token"],
     secret_files: &["bitbucket-token-file"],
+    git_address: Some(|text| Some(BitbucketUrl::parse(text).ok()?.site())),
 };
 
 /// Address of Bitbucket Cloud, our account there, and the proof of its deliveries.
@@ -63,6 +65,12 @@ impl BitbucketCloudSettings {
     /// Returns the name of the account in the settings: the e-mail address, if there is one.
     pub fn account(&self) -> &str {
         if self.api_user.is_empty() { &self.user } else { &self.api_user }
+    }
+}
+
+impl ServedHost for BitbucketCloudSettings {
+    fn hostname(&self) -> (&'static str, &str) {
+        (BASE_URL, &self.hostname)
     }
 }
 
@@ -117,7 +125,7 @@ pub(super) fn read(r: &mut Reader) -> Option<BitbucketCloudSettings> {
     }
     let missing = format!("(ATLANTIS_BITBUCKET_TOKEN) is missing, and so is bitbucket-token-file. {SCOPES}");
     let token = check::token(r, "bitbucket-token", "bitbucket-token-file", &missing);
-    let (webhook_secret, previous_webhook_secret) = hosts::webhook_secrets(r, SECRET, PREVIOUS);
+    let (webhook_secret, previous_webhook_secret) = webhook_secrets(r, SECRET, PREVIOUS);
     let BitbucketUrl { hostname, base_url, .. } = address?;
     Some(BitbucketCloudSettings { hostname, base_url, user, api_user, token, webhook_secret, previous_webhook_secret })
 }
@@ -163,8 +171,8 @@ impl BitbucketUrl {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{invalid, loaded};
     use super::*;
+    use crate::settings::tests::{invalid, loaded};
     use secrecy::ExposeSecret;
 
     const ACCOUNT: [(&str, &str); 3] = [
@@ -186,12 +194,12 @@ mod tests {
             ("https://proxy.example.com:8443/bb/2.0", "proxy.example.com", "https://proxy.example.com:8443/bb/2.0"),
             ("http://127.0.0.4:3000/2.0", "127.0.0.4", "http://127.0.0.4:3000/2.0"),
         ] {
-            let read = loaded(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT).bitbucket_cloud.unwrap();
+            let read = loaded(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT).hosts.bitbucket_cloud.unwrap();
             assert_eq!((read.hostname.as_str(), read.base_url.as_str()), (hostname, base), "{text}");
         }
         for text in ["https://git.example.com", "https://git.example.com/2.0/x", "https://bitbucket.org.example.com"] {
             assert!(
-                loaded(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT).bitbucket_cloud.is_none(),
+                loaded(&[&format!("--bitbucket-base-url={text}")], &ACCOUNT).hosts.bitbucket_cloud.is_none(),
                 "{text} is one of Data Center"
             );
         }
@@ -214,8 +222,8 @@ mod tests {
     #[test]
     fn it_is_served_beside_another_host_or_alone() {
         let both = loaded(&[], &ACCOUNT);
-        let cloud = both.bitbucket_cloud.unwrap();
-        assert!(both.github.is_some() && cloud.user == "bot@example.com" && cloud.account() == "bot@example.com");
+        let cloud = both.hosts.bitbucket_cloud.unwrap();
+        assert!(both.hosts.github.is_some() && cloud.user == "bot@example.com" && cloud.account() == "bot@example.com");
         assert!(
             matches!(cloud.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "bitbucket_token_value")
         );
@@ -224,8 +232,8 @@ mod tests {
         }
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         let alone = loaded(&[], &[&ACCOUNT[..], &without].concat());
-        assert!(alone.github.is_none() && alone.bitbucket_cloud.is_some());
-        assert!(loaded(&["--bitbucket-base-url=https://p.example.com/2.0"], &[]).bitbucket_cloud.is_none());
+        assert!(alone.hosts.github.is_none() && alone.hosts.bitbucket_cloud.is_some());
+        assert!(loaded(&["--bitbucket-base-url=https://p.example.com/2.0"], &[]).hosts.bitbucket_cloud.is_none());
     }
 
     #[test]
@@ -243,11 +251,11 @@ mod tests {
     #[test]
     fn the_account_is_an_address_or_the_name_of_access_tokens() {
         let with = |user: &'static str| [&[("ATLANTIS_BITBUCKET_USER", user)], &ACCOUNT[1..]].concat();
-        let read = loaded(&["--bitbucket-api-user=bot@example.com"], &with("bot")).bitbucket_cloud.unwrap();
+        let read = loaded(&["--bitbucket-api-user=bot@example.com"], &with("bot")).hosts.bitbucket_cloud.unwrap();
         assert_eq!((read.user.as_str(), read.account()), ("bot", "bot@example.com"));
-        let read = loaded(&["--bitbucket-api-user=bot@example.com"], &ACCOUNT[1..]).bitbucket_cloud.unwrap();
+        let read = loaded(&["--bitbucket-api-user=bot@example.com"], &ACCOUNT[1..]).hosts.bitbucket_cloud.unwrap();
         assert_eq!((read.user.as_str(), read.account()), ("", "bot@example.com"));
-        assert_eq!(loaded(&[], &with("x-token-auth")).bitbucket_cloud.unwrap().account(), "x-token-auth");
+        assert_eq!(loaded(&[], &with("x-token-auth")).hosts.bitbucket_cloud.unwrap().account(), "x-token-auth");
         let said = invalid(&["--bitbucket-api-user=bot@example.com"], &with("x-token-auth"));
         assert!(said.contains("bitbucket-api-user is for API tokens"), "{said}");
         let warned = loaded(&[], &with("bot")).warnings;
@@ -259,12 +267,12 @@ mod tests {
         let with = |secret: &'static str| [&ACCOUNT[..2], &[(ACCOUNT[2].0, secret)]].concat();
         let said = invalid(&[], &with("fifteen_letters"));
         assert!(said.contains("BITBUCKET_WEBHOOK_SECRET is shorter than 16 characters"), "{said}");
-        assert!(loaded(&[], &with("sixteen__letters")).bitbucket_cloud.is_some());
+        assert!(loaded(&[], &with("sixteen__letters")).hosts.bitbucket_cloud.is_some());
         let said = invalid(&["--bitbucket-previous-webhook-secret=short"], &ACCOUNT);
         assert!(said.contains("shorter than 16 characters"), "{said}");
         let open = loaded(&["--allow-unsigned-webhooks"], &ACCOUNT[..2]);
         assert!(
-            open.bitbucket_cloud.is_some()
+            open.hosts.bitbucket_cloud.is_some()
                 && open.warnings.iter().any(|text| text.contains("everybody who reaches the port"))
         );
     }
@@ -277,7 +285,9 @@ mod tests {
         assert!(invalid(&[&path], &ACCOUNT).contains("bitbucket-token are both given"));
         let read = loaded(&[&path], &[ACCOUNT[0], ACCOUNT[2]]);
         assert!(read.secrets.iter().any(|known| known.expose_secret() == "token_of_the_file"));
-        assert!(matches!(read.bitbucket_cloud.unwrap().token, Some(TokenSetting::File(path)) if path == file.path()));
+        assert!(
+            matches!(read.hosts.bitbucket_cloud.unwrap().token, Some(TokenSetting::File(path)) if path == file.path())
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Settings of Gitea and Forgejo: `gitea-base-url`, the account there, and the proof of its deliveries.
 
-use super::hosts::{self, HostSettings};
-use super::typed::Reader;
-use super::{TokenSetting, addresses, check};
+use super::{HostSettings, ServedHost, webhook_secrets};
+use crate::settings::typed::Reader;
+use crate::settings::{TokenSetting, addresses, check};
 use secrecy::SecretString;
 
 rows! {
@@ -34,6 +34,7 @@ pub(super) static HOST: HostSettings = HostSettings {
     naming: &["gitea-user", "gitea-token", "gitea-token-file", SECRET],
     account: &["gitea-user", "gitea-token"],
     secret_files: &["gitea-token-file"],
+    git_address: None,
 };
 
 /// Address of Gitea or Forgejo, our account there, and the proof of its deliveries.
@@ -50,6 +51,12 @@ pub struct GiteaSettings {
     pub webhook_secret: Option<SecretString>,
     /// Setting of ours: the previous secret, which is still accepted.
     pub previous_webhook_secret: Option<SecretString>,
+}
+
+impl ServedHost for GiteaSettings {
+    fn hostname(&self) -> (&'static str, &str) {
+        (BASE_URL, &self.hostname)
+    }
 }
 
 const BASE_URL: &str = "gitea-base-url";
@@ -75,15 +82,15 @@ pub(super) fn read(r: &mut Reader) -> Option<GiteaSettings> {
     }
     let missing = format!("(ATLANTIS_GITEA_TOKEN) is missing, and so is gitea-token-file. {SCOPES}");
     let token = check::token(r, "gitea-token", "gitea-token-file", &missing);
-    let (webhook_secret, previous_webhook_secret) = hosts::webhook_secrets(r, SECRET, PREVIOUS);
+    let (webhook_secret, previous_webhook_secret) = webhook_secrets(r, SECRET, PREVIOUS);
     let (hostname, base_url) = host?;
     Some(GiteaSettings { hostname, base_url, user, token, webhook_secret, previous_webhook_secret })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{invalid, loaded};
     use super::*;
+    use crate::settings::tests::{invalid, loaded};
     use secrecy::ExposeSecret;
 
     const ACCOUNT: [(&str, &str); 3] = [
@@ -101,7 +108,7 @@ mod tests {
             ("codeberg.org", "codeberg.org", "https://codeberg.org"),
             ("http://127.0.0.1:3000", "127.0.0.1", "http://127.0.0.1:3000"),
         ] {
-            let read = loaded(&[&format!("--gitea-base-url={text}")], &ACCOUNT).gitea.unwrap();
+            let read = loaded(&[&format!("--gitea-base-url={text}")], &ACCOUNT).hosts.gitea.unwrap();
             assert_eq!((read.hostname.as_str(), read.base_url.as_str()), (hostname, base), "{text}");
         }
         for text in ["http://git.example.com", "ftp://x", "a b", "https://u:p@host", "https://host?x"] {
@@ -112,8 +119,8 @@ mod tests {
     #[test]
     fn it_is_served_beside_another_host_or_alone() {
         let both = loaded(&[], &ACCOUNT);
-        let gitea = both.gitea.unwrap();
-        assert!(both.github.is_some() && gitea.user == "tidelock");
+        let gitea = both.hosts.gitea.unwrap();
+        assert!(both.hosts.github.is_some() && gitea.user == "tidelock");
         assert!(
             matches!(gitea.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "gitea_token_value")
         );
@@ -122,8 +129,8 @@ mod tests {
         }
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         let alone = loaded(&[], &[&ACCOUNT[..], &without].concat());
-        assert!(alone.github.is_none() && alone.gitea.is_some());
-        assert!(loaded(&["--gitea-base-url=https://git.example.com"], &[]).gitea.is_none());
+        assert!(alone.hosts.github.is_none() && alone.hosts.gitea.is_some());
+        assert!(loaded(&["--gitea-base-url=https://git.example.com"], &[]).hosts.gitea.is_none());
     }
 
     #[test]
@@ -137,12 +144,13 @@ mod tests {
         let with = |secret: &'static str| [&ACCOUNT[..2], &[(ACCOUNT[2].0, secret)]].concat();
         let said = invalid(&[], &with("fifteen_letters"));
         assert!(said.contains("GITEA_WEBHOOK_SECRET is shorter than 16 characters"), "{said}");
-        assert!(loaded(&[], &with("sixteen__letters")).gitea.is_some());
+        assert!(loaded(&[], &with("sixteen__letters")).hosts.gitea.is_some());
         let said = invalid(&["--gitea-previous-webhook-secret=short"], &ACCOUNT);
         assert!(said.contains("shorter than 16 characters"), "{said}");
         let open = loaded(&["--allow-unsigned-webhooks"], &ACCOUNT[..2]);
         assert!(
-            open.gitea.is_some() && open.warnings.iter().any(|text| text.contains("everybody who reaches the port"))
+            open.hosts.gitea.is_some()
+                && open.warnings.iter().any(|text| text.contains("everybody who reaches the port"))
         );
     }
 
@@ -154,7 +162,7 @@ mod tests {
         assert!(invalid(&[&path], &ACCOUNT).contains("gitea-token are both given"));
         let read = loaded(&[&path], &[ACCOUNT[0], ACCOUNT[2]]);
         assert!(read.secrets.iter().any(|known| known.expose_secret() == "token_of_the_file"));
-        assert!(matches!(read.gitea.unwrap().token, Some(TokenSetting::File(path)) if path == file.path()));
+        assert!(matches!(read.hosts.gitea.unwrap().token, Some(TokenSetting::File(path)) if path == file.path()));
     }
 
     #[test]

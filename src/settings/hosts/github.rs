@@ -2,10 +2,10 @@
 
 mod app;
 
-use super::addresses::is_loopback;
-use super::hosts::{self, HostSettings};
-use super::typed::Reader;
-use super::{TokenSetting, access, check};
+use super::{HostSettings, ServedHost};
+use crate::settings::addresses::is_loopback;
+use crate::settings::typed::Reader;
+use crate::settings::{Settings, TokenSetting, access, check};
 use secrecy::SecretString;
 use std::path::PathBuf;
 use url::Url;
@@ -49,10 +49,11 @@ rows! {
 /// GitHub among the hosts of the settings.
 pub(super) static HOST: HostSettings = HostSettings {
     rows: ROWS,
-    hostname: "gh-hostname",
+    hostname: HOSTNAME,
     naming: &["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"],
     account: &["gh-user", "gh-app-id"],
     secret_files: &["gh-app-key-file", "gh-token-file"],
+    git_address: None,
 };
 
 /// Address of GitHub, and our account there.
@@ -105,8 +106,19 @@ pub enum GithubAppKey {
     File(PathBuf),
 }
 
+impl ServedHost for GithubSettings {
+    fn hostname(&self) -> (&'static str, &str) {
+        (HOSTNAME, &self.hostname)
+    }
+
+    fn team_rules<'a>(&'a self, settings: &'a Settings) -> Option<(&'static str, &'a [String])> {
+        Some((TEAMS, &settings.gh_team_allowlist))
+    }
+}
+
+const HOSTNAME: &str = "gh-hostname";
 /// Name of the setting with rules of teams.
-pub(super) const TEAMS: &str = "gh-team-allowlist";
+const TEAMS: &str = "gh-team-allowlist";
 /// Path below GitHub's API at which it publishes the addresses of its deliveries.
 const META: &str = "/meta";
 /// Highest `gh-posts-per-hour`.
@@ -118,10 +130,10 @@ const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Cont
 
 /// Reads host and account, and reports everything that is missing. Absent if another host is set and no setting of this one is.
 pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
-    if !HOST.is_named(r) && hosts::ALL.iter().any(|other| other.is_named(r)) {
+    if !HOST.is_named(r) && super::ALL.iter().any(|other| other.is_named(r)) {
         return None;
     }
-    let host = host(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
+    let host = host(&r.text(HOSTNAME)).map_err(|what| r.wrong(HOSTNAME, what)).ok();
     let app = app::read(r);
     let (user, token) = match app {
         Some(app) => {
@@ -223,16 +235,16 @@ fn host(text: &str) -> Result<GithubHost, &'static str> {
 }
 
 /// Returns name and API of the host that `gh-hostname` names.
-pub(super) fn place(r: &mut Reader) -> Option<(String, String)> {
-    let host = host(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok()?;
+pub(in crate::settings) fn place(r: &mut Reader) -> Option<(String, String)> {
+    let host = host(&r.text(HOSTNAME)).map_err(|what| r.wrong(HOSTNAME, what)).ok()?;
     Some((host.hostname, host.api_url))
 }
 
 /// Reads the address at which the host publishes the addresses of its deliveries. Enterprise servers deliver from their own address, and
 /// publish none.
-pub(super) fn meta_url(r: &mut Reader, name: &str) -> Option<String> {
+pub(in crate::settings) fn meta_url(r: &mut Reader, name: &str) -> Option<String> {
     let published = || {
-        let host = host(&r.text("gh-hostname")).ok()?;
+        let host = host(&r.text(HOSTNAME)).ok()?;
         let publishes = host.is_githubs_own() && host.api_url.starts_with("https://");
         publishes.then(|| format!("{}{META}", host.api_url))
     };

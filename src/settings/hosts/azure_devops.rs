@@ -1,9 +1,9 @@
 //! Settings of Azure DevOps: `azuredevops-hostname`, and the account there.
 
-use super::check::SHORTEST_PROOF;
-use super::hosts::HostSettings;
-use super::typed::Reader;
-use super::{TokenSetting, addresses, check};
+use super::{HostSettings, ServedHost};
+use crate::settings::check::{self, SHORTEST_PROOF};
+use crate::settings::typed::Reader;
+use crate::settings::{TokenSetting, addresses};
 use secrecy::SecretString;
 
 rows! {
@@ -32,7 +32,7 @@ rows! {
 /// Azure DevOps among the hosts of the settings.
 pub(super) static HOST: HostSettings = HostSettings {
     rows: ROWS,
-    hostname: "azuredevops-hostname",
+    hostname: HOSTNAME,
     naming: &[
         "azuredevops-user",
         "azuredevops-token",
@@ -42,6 +42,7 @@ pub(super) static HOST: HostSettings = HostSettings {
     ],
     account: &["azuredevops-user", "azuredevops-token"],
     secret_files: &["azuredevops-token-file"],
+    git_address: None,
 };
 
 /// Address of Azure DevOps, and our account there.
@@ -61,6 +62,13 @@ pub struct AzureDevOpsSettings {
     pub previous_webhook_password: Option<SecretString>,
 }
 
+impl ServedHost for AzureDevOpsSettings {
+    fn hostname(&self) -> (&'static str, &str) {
+        (HOSTNAME, &self.hostname)
+    }
+}
+
+const HOSTNAME: &str = "azuredevops-hostname";
 /// Host name of Azure DevOps Services.
 const SERVICES: &str = "dev.azure.com";
 /// Suffix of the former host name of an organization.
@@ -73,7 +81,7 @@ const SCOPES: &str = "A personal access token needs the scopes Code (read & writ
 
 /// Reads host and account if they are set; reports everything that is missing.
 pub(super) fn read(r: &mut Reader) -> Option<AzureDevOpsSettings> {
-    let host = address(&r.text("azuredevops-hostname")).map_err(|what| r.wrong("azuredevops-hostname", what)).ok();
+    let host = address(&r.text(HOSTNAME)).map_err(|what| r.wrong(HOSTNAME, what)).ok();
     if !HOST.is_named(r) {
         return None;
     }
@@ -134,8 +142,8 @@ fn address(text: &str) -> Result<(String, String), &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{invalid, loaded};
     use super::*;
+    use crate::settings::tests::{invalid, loaded};
     use secrecy::ExposeSecret;
 
     #[test]
@@ -165,17 +173,17 @@ mod tests {
     #[test]
     fn it_is_served_beside_the_other_host_or_alone() {
         let both = loaded(&[], &ACCOUNT);
-        let azure = both.azure_devops.unwrap();
-        assert!(both.github.is_some() && azure.hostname == "dev.azure.com");
+        let azure = both.hosts.azure_devops.unwrap();
+        assert!(both.hosts.github.is_some() && azure.hostname == "dev.azure.com");
         assert!(
             matches!(azure.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "pat_token_value")
         );
         assert!(both.secrets.iter().any(|secret| secret.expose_secret() == "a_password_of_hooks"));
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         let alone = loaded(&["--azuredevops-hostname=tfs.example.com/tfs"], &[&ACCOUNT[..], &without].concat());
-        assert!(alone.github.is_none());
-        assert_eq!(alone.azure_devops.unwrap().base_url, "https://tfs.example.com/tfs");
-        assert!(loaded(&[], &[]).azure_devops.is_none());
+        assert!(alone.hosts.github.is_none());
+        assert_eq!(alone.hosts.azure_devops.unwrap().base_url, "https://tfs.example.com/tfs");
+        assert!(loaded(&[], &[]).hosts.azure_devops.is_none());
     }
 
     #[test]
@@ -183,7 +191,7 @@ mod tests {
         let with = |password: &'static str| [&ACCOUNT[..3], &[(ACCOUNT[3].0, password)]].concat();
         let said = invalid(&[], &with("fifteen_letters"));
         assert!(said.contains("AZUREDEVOPS_WEBHOOK_PASSWORD is shorter than 16 characters"), "{said}");
-        assert!(loaded(&[], &with("sixteen__letters")).azure_devops.is_some());
+        assert!(loaded(&[], &with("sixteen__letters")).hosts.azure_devops.is_some());
     }
 
     #[test]
@@ -199,7 +207,7 @@ mod tests {
         for secret in ["pat_of_the_file", "the_password_before"] {
             assert!(read.secrets.iter().any(|known| known.expose_secret() == secret), "{secret} is masked");
         }
-        let azure = read.azure_devops.unwrap();
+        let azure = read.hosts.azure_devops.unwrap();
         assert!(matches!(azure.token, Some(TokenSetting::File(path)) if path == file.path()));
         assert_eq!(azure.previous_webhook_password.unwrap().expose_secret(), "the_password_before");
         let short = invalid(&["--azuredevops-previous-webhook-password=short"], &ACCOUNT);
