@@ -68,15 +68,6 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns a full name in the form of the host.
-fn repository(kind: HostKind) -> &'static str {
-    match kind {
-        HostKind::AzureDevOps => "DefaultCollection/platform/infra",
-        HostKind::BitbucketDataCenter => "ACME/infra",
-        _ => "acme/infra",
-    }
-}
-
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
@@ -87,7 +78,7 @@ impl Door {
     async fn open(kind: HostKind) -> Result<Door> {
         let dir = tempfile::tempdir()?;
         let forge = Forge::start_as(kind, ForgeOptions { dir: dir.path().to_owned(), port: 0 }).await?;
-        let repo = forge.create_repo(repository(kind), &[("main.tf", "")]).await?;
+        let repo = forge.create_repo(&kind.example_repository("infra"), &[("main.tf", "")]).await?;
         let mut pulls = Vec::new();
         for number in 0..PULLS {
             let change = format!("# {number}\n");

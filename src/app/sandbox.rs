@@ -327,7 +327,7 @@ async fn play_tour(
 async fn stay(forge: &Forge, url: &str, style: Style, own: Option<&Path>) -> Result<()> {
     let sample = match own {
         Some(dir) => {
-            forge.import_repo(demo::repository(forge.kind()), dir).await.context("--repo")?;
+            forge.import_repo(&demo::repository(forge.kind()), dir).await.context("--repo")?;
             None
         }
         None => Some(demo::populate(forge).await?),

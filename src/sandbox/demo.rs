@@ -6,13 +6,8 @@ use anyhow::Context;
 use std::io::Write;
 
 /// Returns the name of the sample repository on a host.
-pub(crate) fn repository(kind: HostKind) -> &'static str {
-    match kind {
-        HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => "acme/infrastructure",
-        HostKind::BitbucketDataCenter => "ACME/infrastructure",
-        HostKind::AzureDevOps => "acme/Platform Team/infrastructure",
-        HostKind::Gitlab => "acme/platform/infrastructure",
-    }
+pub(crate) fn repository(kind: HostKind) -> String {
+    kind.example_repository("infrastructure")
 }
 
 const FILES: [(&str, &str); 6] = [
@@ -44,7 +39,7 @@ pub(crate) async fn populate(forge: &Forge) -> anyhow::Result<Repo> {
     }
     let files: Vec<_> = FILES.iter().map(|(path, text)| (*path, with_state(forge, text))).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-    forge.create_repo(repository(forge.kind()), &files).await
+    forge.create_repo(&repository(forge.kind()), &files).await
 }
 
 /// Fills the place of the state into the text, escaped for HCL.

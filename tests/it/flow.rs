@@ -246,51 +246,48 @@ pub(crate) fn play<H: FlowHost>(host: H, setup: Setup, story: impl AsyncFnOnce(&
     });
 }
 
+/// A test of a story on each host.
+macro_rules! on_each {
+    ($setup:expr, $story:path; $($name:ident: $host:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            play($host, $setup, $story);
+        }
+    )*};
+}
+
+/// A test of a story on each host that another process can reach.
+macro_rules! on_each_forge {
+    ($setup:expr, $story:path) => {
+        on_each! {
+            $setup, $story;
+            on_github: GithubForge;
+            on_azure_devops: AzureDevOpsFake::start();
+            on_gitlab: GitlabFake::start();
+            on_gitea: GiteaFake::start();
+            on_bitbucket_cloud: BitbucketCloudFake::start();
+            on_bitbucket_data_center: BitbucketDataCenterFake::start();
+        }
+
+        #[test]
+        #[ignore = "needs a real Gitea: scripts/with-gitea"]
+        fn on_a_real_gitea() {
+            play(RealGitea::start(), $setup, $story);
+        }
+    };
+}
+
 /// The same story on every host, with this set-up.
 macro_rules! on_every_host {
     ($($story:ident: $setup:expr;)*) => {$(
         mod $story {
             use super::*;
 
-            #[test]
-            fn on_github() {
-                play(GithubForge, $setup, stories::$story);
-            }
+            on_each_forge! { $setup, stories::$story }
 
             #[test]
             fn on_the_second_host() {
                 play(Second::new(), $setup, stories::$story);
-            }
-
-            #[test]
-            fn on_azure_devops() {
-                play(AzureDevOpsFake::start(), $setup, stories::$story);
-            }
-
-            #[test]
-            fn on_gitlab() {
-                play(GitlabFake::start(), $setup, stories::$story);
-            }
-
-            #[test]
-            fn on_gitea() {
-                play(GiteaFake::start(), $setup, stories::$story);
-            }
-
-            #[test]
-            fn on_bitbucket_cloud() {
-                play(BitbucketCloudFake::start(), $setup, stories::$story);
-            }
-
-            #[test]
-            fn on_bitbucket_data_center() {
-                play(BitbucketDataCenterFake::start(), $setup, stories::$story);
-            }
-
-            #[test]
-            #[ignore = "needs a real Gitea: scripts/with-gitea"]
-            fn on_a_real_gitea() {
-                play(RealGitea::start(), $setup, stories::$story);
             }
         }
     )*};
@@ -323,41 +320,7 @@ macro_rules! in_mode_strict {
         mod $story {
             use super::*;
 
-            #[test]
-            fn on_github() {
-                play(GithubForge, $setup, strict::$story);
-            }
-
-            #[test]
-            fn on_azure_devops() {
-                play(AzureDevOpsFake::start(), $setup, strict::$story);
-            }
-
-            #[test]
-            fn on_gitlab() {
-                play(GitlabFake::start(), $setup, strict::$story);
-            }
-
-            #[test]
-            fn on_gitea() {
-                play(GiteaFake::start(), $setup, strict::$story);
-            }
-
-            #[test]
-            fn on_bitbucket_cloud() {
-                play(BitbucketCloudFake::start(), $setup, strict::$story);
-            }
-
-            #[test]
-            fn on_bitbucket_data_center() {
-                play(BitbucketDataCenterFake::start(), $setup, strict::$story);
-            }
-
-            #[test]
-            #[ignore = "needs a real Gitea: scripts/with-gitea"]
-            fn on_a_real_gitea() {
-                play(RealGitea::start(), $setup, strict::$story);
-            }
+            on_each_forge! { $setup, strict::$story }
         }
     )*};
 }

@@ -4,6 +4,7 @@ use crate::support::client;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use tidelock_forge::HostKind;
 
 /// Starts `tidelock sandbox` with these arguments, whose temporary files are in this directory.
 fn sandbox(args: &[&str], dir: &Path) -> Child {
@@ -77,7 +78,7 @@ fn all_jobs_of_the_tour_run_at_the_executor_that_is_asked_for() {
 
 #[test]
 fn the_tour_of_safety_logs_no_error_on_any_host() {
-    for host in ["github", "gitlab", "gitea", "bitbucket-cloud", "bitbucket-data-center", "azure-devops"] {
+    for host in HostKind::ALL.map(HostKind::name) {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().canonicalize().unwrap();
         let mut child = sandbox(&["--tour=safety", "--host", host], &place);

@@ -48,6 +48,17 @@ impl HostKind {
         }
     }
 
+    /// Full name of a repository in the form of the host, for examples.
+    pub fn example_repository(self, name: &str) -> String {
+        let owner = match self {
+            HostKind::Github | HostKind::Gitea | HostKind::BitbucketCloud => "acme",
+            HostKind::BitbucketDataCenter => "ACME",
+            HostKind::AzureDevOps => "acme/Platform Team",
+            HostKind::Gitlab => "acme/platform",
+        };
+        format!("{owner}/{name}")
+    }
+
     /// Host name in the forge's address. The names differ, so that one server can have a forge of each kind.
     pub(super) fn hostname(self) -> &'static str {
         match self {

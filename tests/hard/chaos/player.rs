@@ -103,14 +103,9 @@ impl Trial {
     async fn trace(&self, dir: &std::path::Path) -> Trace {
         let forge = Forge::start_as(self.host, ForgeOptions { dir: dir.join("forge"), port: 0 }).await.unwrap();
         let is_azure_devops = self.host == HostKind::AzureDevOps;
-        let name = match self.host {
-            HostKind::AzureDevOps => "acme/Cloud Infra/live",
-            HostKind::BitbucketDataCenter => "ACME/infra",
-            _ => "acme/infra",
-        };
         let files: Vec<(String, &str)> = DIRS.iter().map(|dir| (format!("{dir}/main.tf"), "# 1\n")).collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        let repo = forge.create_repo(name, &files).await.unwrap();
+        let repo = forge.create_repo(&self.host.example_repository("infra"), &files).await.unwrap();
         let (mode, fails) = if self.locking == Locking::Strict { ("strict", FAILS) } else { ("on_plan", "") };
         let people = if is_azure_devops { PEOPLE } else { "" };
         let surroundings = Surroundings::start(self.jobs, dir, Seeded::new(!self.seed)).await;
