@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 /// All kinds of hosts, in the order of joined hosts. Append only: the order is part of the lease's fingerprint, and the secret of the first
 /// named host makes the key for requests of the lead.
-static KNOWN: [&dyn KnownHost; 6] = [
+static KNOWN: &[&dyn KnownHost] = &[
     &github::OnGithub,
     &azure_devops::OnAzureDevOps,
     &gitlab::OnGitlab,
