@@ -27,21 +27,6 @@ const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
-/// Commands that comments can use. `allow-commands` names them by their first word.
-const COMMANDS: [CommandName; 12] = [
-    CommandName::Version,
-    CommandName::Plan,
-    CommandName::Apply,
-    CommandName::Cancel,
-    CommandName::Unlock,
-    CommandName::ForceUnlock,
-    CommandName::Lock,
-    CommandName::Freeze,
-    CommandName::Unfreeze,
-    CommandName::ApprovePolicies,
-    CommandName::Import,
-    CommandName::StateRm,
-];
 
 /// Returns an empty value for a field that is filled after all settings were read.
 pub(super) fn filled_later<T>(_: &mut Reader) -> Vec<T> {
@@ -140,9 +125,11 @@ pub(super) fn stats_namespace(r: &mut Reader, name: &str) -> String {
     text
 }
 
-/// Reads `allow-commands`, in the order in which help lists the commands.
+/// Reads `allow-commands`.
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
     let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));
+    let known: Vec<CommandName> =
+        CommandName::ALL.into_iter().filter(|known| known.spec().is_allowed_by_name).collect();
     for command in &names {
         match command.as_str() {
             // Atlantis knows it as a command that comments cannot use.
@@ -150,14 +137,14 @@ pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
             "approve_policies" if r.is_given(name) && !has_policies => {
                 r.warnings.push("approve_policies has no effect without --enable-policy-checks".to_owned());
             }
-            command if COMMANDS.iter().any(|known| known.spec().first_word() == command) => {}
+            command if known.iter().any(|known| known.spec().first_word() == command) => {}
             command => r.wrong(name, format!("names no command: {command}")),
         }
     }
     let is_allowed = |name: &str| {
         names.iter().any(|allowed| allowed == name || allowed == "all") && (name != "approve_policies" || has_policies)
     };
-    COMMANDS.into_iter().filter(|command| is_allowed(command.spec().first_word())).collect()
+    known.into_iter().filter(|command| is_allowed(command.spec().first_word())).collect()
 }
 
 pub(super) fn atlantis_url(r: &mut Reader, name: &str) -> String {

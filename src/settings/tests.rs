@@ -99,7 +99,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!((github.hostname.as_str(), github.api_url.as_str()), ("github.com", "https://api.github.com"));
     assert_eq!(s.warnings, [""; 0]);
     use CommandName::*;
-    assert_eq!(s.allow_commands, [Version, Plan, Apply, Cancel, Unlock, ForceUnlock, Lock, Freeze, Unfreeze]);
+    assert_eq!(s.allow_commands, [Plan, Apply, Version, Unlock, ForceUnlock, Cancel, Freeze, Unfreeze, Lock]);
 }
 
 #[test]

@@ -223,7 +223,7 @@ impl RunList {
         RunList {
             rows: found.rows.iter().map(|listed| RunRow::new(listed, now)).collect(),
             filtered: query.has_filter(),
-            commands: query::WITH_RUN.iter().map(|name| name.as_str()).collect(),
+            commands: query::commands_with_run().map(CommandName::as_str).collect(),
             results: RunResult::ALL.iter().map(|result| result.as_str()).collect(),
             repositories: suggested(served),
             newer: found.newer.map(|cursor| query.address(cursor)),

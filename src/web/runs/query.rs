@@ -25,17 +25,10 @@ const OF_DRIFT: &str = "drift";
 /// Number of drift runs, which are for a branch ([`PullId::of_branches`]).
 const NO_PULL: u64 = 0;
 
-/// Commands that make a run. All others are answered without one, or are jobs of another command's run.
-pub(super) const WITH_RUN: [CommandName; 8] = [
-    CommandName::Plan,
-    CommandName::Apply,
-    CommandName::ApprovePolicies,
-    CommandName::Import,
-    CommandName::StateRm,
-    CommandName::Version,
-    CommandName::ForceUnlock,
-    CommandName::Lock,
-];
+/// Returns the commands that make a run.
+pub(super) fn commands_with_run() -> impl Iterator<Item = CommandName> {
+    CommandName::ALL.into_iter().filter(|name| name.spec().makes_run)
+}
 
 /// Parses a cursor, whose name says on which side of a run the page is.
 pub(in crate::web) fn parse_run_cursor(given: &GivenFilter<'_>) -> Result<RunCursor, String> {
@@ -72,8 +65,8 @@ impl RunQuery {
                 "pull" if value == OF_DRIFT => parsed.pull = Some(NO_PULL),
                 "pull" => parsed.pull = Some(given.pull_number()?),
                 "command" => {
-                    let command = WITH_RUN.into_iter().find(|name| name.as_str() == value);
-                    let all = || one_of(WITH_RUN.iter().map(|name| name.as_str()));
+                    let command = commands_with_run().find(|name| name.as_str() == value);
+                    let all = || one_of(commands_with_run().map(CommandName::as_str));
                     parsed.command = Some(command.ok_or_else(|| wrong(&all()))?);
                 }
                 "result" => {

@@ -13,6 +13,10 @@ pub struct CommandSpec {
     pub typed: &'static str,
     /// `COMMAND_NAME` of hooks and of `--gh-team-allowlist`'s program, and key in a file of titles. Atlantis says `state` there.
     pub hook_word: &'static str,
+    /// Is a command of comments, which `allow-commands` allows by its first word. `help` needs no permission.
+    pub is_allowed_by_name: bool,
+    /// Makes a run. All others are answered without one, or are jobs of another command's run.
+    pub makes_run: bool,
     /// Changes state or infrastructure. Such a command is not interrupted without being asked for by name, and the server never repeats
     /// it once it has begun.
     pub changes_state: bool,
@@ -39,6 +43,8 @@ impl CommandSpec {
             word,
             typed: word,
             hook_word: word,
+            is_allowed_by_name: true,
+            makes_run: false,
             changes_state: false,
             locks_state: false,
             reason: Reason::Internal,
@@ -50,14 +56,14 @@ impl CommandSpec {
         }
     }
 
-    /// The same with results.
+    /// The same with a run and with results.
     const fn of_projects(
         word: &'static str,
         heading: &'static str,
         heading_of_success: &'static str,
         total: &'static str,
     ) -> CommandSpec {
-        CommandSpec { has_results: true, heading_of_success, ..CommandSpec::new(word, heading, total) }
+        CommandSpec { makes_run: true, has_results: true, heading_of_success, ..CommandSpec::new(word, heading, total) }
     }
 
     /// First word after the executable name.
@@ -89,6 +95,8 @@ impl CommandName {
                 ..CommandSpec::of_projects("apply", "Apply of", "Applied", "Apply of")
             },
             CommandName::PolicyCheck => CommandSpec {
+                is_allowed_by_name: false,
+                makes_run: false,
                 reason: Reason::Policy,
                 ..CommandSpec::of_projects(
                     "policy_check",
@@ -134,10 +142,12 @@ impl CommandName {
             },
             CommandName::Unlock => CommandSpec::new("unlock", "Unlock of", "Ran unlock for"),
             CommandName::Cancel => CommandSpec::new("cancel", "Cancel of", "Ran cancel for"),
-            CommandName::Help => CommandSpec::new("help", "Help of", "Ran help for"),
+            CommandName::Help => {
+                CommandSpec { is_allowed_by_name: false, ..CommandSpec::new("help", "Help of", "Ran help for") }
+            }
             CommandName::Freeze => CommandSpec::new("freeze", "Freeze of", "Ran freeze for"),
             CommandName::Unfreeze => CommandSpec::new("unfreeze", "Unfreeze of", "Ran unfreeze for"),
-            CommandName::Lock => CommandSpec::new("lock", "Lock of", "Ran lock for"),
+            CommandName::Lock => CommandSpec { makes_run: true, ..CommandSpec::new("lock", "Lock of", "Ran lock for") },
         }
     }
 
