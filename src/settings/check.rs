@@ -129,7 +129,7 @@ pub(super) fn stats_namespace(r: &mut Reader, name: &str) -> String {
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
     let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));
     let known: Vec<CommandName> =
-        CommandName::ALL.into_iter().filter(|known| known.spec().is_allowed_by_name).collect();
+        CommandName::ALL.into_iter().filter(|known| known.spec().is_in_allow_commands).collect();
     for command in &names {
         match command.as_str() {
             // Atlantis knows it as a command that comments cannot use.

@@ -13,8 +13,8 @@ pub struct CommandSpec {
     pub typed: &'static str,
     /// `COMMAND_NAME` of hooks and of `--gh-team-allowlist`'s program, and key in a file of titles. Atlantis says `state` there.
     pub hook_word: &'static str,
-    /// Is a command of comments, which `allow-commands` allows by its first word. `help` needs no permission.
-    pub is_allowed_by_name: bool,
+    /// Is allowed by its first word in `allow-commands`. `help` is always allowed, and `policy_check` is part of a plan.
+    pub is_in_allow_commands: bool,
     /// Makes a run. All others are answered without one, or are jobs of another command's run.
     pub makes_run: bool,
     /// Changes state or infrastructure. Such a command is not interrupted without being asked for by name, and the server never repeats
@@ -43,7 +43,7 @@ impl CommandSpec {
             word,
             typed: word,
             hook_word: word,
-            is_allowed_by_name: true,
+            is_in_allow_commands: true,
             makes_run: false,
             changes_state: false,
             locks_state: false,
@@ -63,7 +63,17 @@ impl CommandSpec {
         heading_of_success: &'static str,
         total: &'static str,
     ) -> CommandSpec {
-        CommandSpec { makes_run: true, has_results: true, heading_of_success, ..CommandSpec::new(word, heading, total) }
+        CommandSpec { has_results: true, heading_of_success, ..CommandSpec::new(word, heading, total) }.with_run()
+    }
+
+    /// The same with a run.
+    const fn with_run(self) -> CommandSpec {
+        CommandSpec { makes_run: true, ..self }
+    }
+
+    /// The same for one that `allow-commands` does not name, and that makes no run.
+    const fn not_in_allow_commands(self) -> CommandSpec {
+        CommandSpec { is_in_allow_commands: false, makes_run: false, ..self }
     }
 
     /// First word after the executable name.
@@ -95,8 +105,6 @@ impl CommandName {
                 ..CommandSpec::of_projects("apply", "Apply of", "Applied", "Apply of")
             },
             CommandName::PolicyCheck => CommandSpec {
-                is_allowed_by_name: false,
-                makes_run: false,
                 reason: Reason::Policy,
                 ..CommandSpec::of_projects(
                     "policy_check",
@@ -104,6 +112,7 @@ impl CommandName {
                     "Policies checked for",
                     "Checked policies of",
                 )
+                .not_in_allow_commands()
             },
             CommandName::ApprovePolicies => CommandSpec::of_projects(
                 "approve_policies",
@@ -142,12 +151,10 @@ impl CommandName {
             },
             CommandName::Unlock => CommandSpec::new("unlock", "Unlock of", "Ran unlock for"),
             CommandName::Cancel => CommandSpec::new("cancel", "Cancel of", "Ran cancel for"),
-            CommandName::Help => {
-                CommandSpec { is_allowed_by_name: false, ..CommandSpec::new("help", "Help of", "Ran help for") }
-            }
+            CommandName::Help => CommandSpec::new("help", "Help of", "Ran help for").not_in_allow_commands(),
             CommandName::Freeze => CommandSpec::new("freeze", "Freeze of", "Ran freeze for"),
             CommandName::Unfreeze => CommandSpec::new("unfreeze", "Unfreeze of", "Ran unfreeze for"),
-            CommandName::Lock => CommandSpec { makes_run: true, ..CommandSpec::new("lock", "Lock of", "Ran lock for") },
+            CommandName::Lock => CommandSpec::new("lock", "Lock of", "Ran lock for").with_run(),
         }
     }
 
