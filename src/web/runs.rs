@@ -14,7 +14,7 @@ use super::jobs::StepView;
 use super::openapi::about;
 use super::pages::{PullView, StatusMark, When, duration, shown, web_address};
 use super::{Route, Site, TokenScope, Who, pulls, route};
-use crate::domain::command::Trigger;
+use crate::domain::command::{CommandName, Trigger};
 use crate::domain::job_times::JobTimes;
 use crate::domain::state::Job;
 use crate::domain::{CommitAddress, JobId, RepoId, RunId};
