@@ -164,6 +164,20 @@ fn a_state_in_the_checkout_is_refused_before_anything_is_planned() {
 }
 
 #[test]
+fn a_state_in_the_checkout_is_refused_although_a_command_runs_init() {
+    let setup = Setup::repo(&[("main.tf", "resource \"terraform_data\" \"this\" {\n  input = \"1\"\n}\n")]);
+    let yaml = everywhere(&["terraform init -input=false", "plan"], &["apply"]);
+    let stage = "    import:\n      steps:\n        - run: terraform init -input=false\n        - import\n";
+    let setup = setup.repos_yaml(&format!("{yaml}{stage}")).flags(&["--allow-commands=all"]).own_process();
+    run_test(setup, async |ctx| {
+        let pull = ctx.open("change", &[("other.tf", "output \"x\" {\n  value = 1\n}\n")]).await;
+        ctx.next(&pull).await.is("plan", "error").has("the backend `local`").has("`plan: local`");
+        let said = ctx.say(&pull, "atlantis import -d . terraform_data.this id").await;
+        said.is("import", "error").has("the backend `local`").has("`apply: local`");
+    });
+}
+
+#[test]
 fn the_other_projects_of_an_apply_are_applied_by_the_next_server() {
     let steps = ["echo $REPO_REL_DIR >> {tmp}/applied", &gate("apply")];
     run_test(on_executor(&[PLANNED], &steps), async |ctx| {

@@ -93,7 +93,8 @@ impl Stage<'_> {
         self.refuse_lost_state().await
     }
 
-    /// Refuses a state that is a file in a tree which is gone after the job. Terragrunt keeps the record of its backends elsewhere.
+    /// Refuses a state that is a file in a tree which is gone after the job. A command of the user may have run `init`, so each step that
+    /// reads or writes the state asks. Terragrunt keeps the record of its backends elsewhere.
     async fn refuse_lost_state(&self) -> Result<(), Broken> {
         if !self.spec.keeps_no_files || self.place.tool.terragrunt.is_some() {
             return Ok(());
@@ -156,6 +157,7 @@ impl Stage<'_> {
 
     /// Runs `plan -out`, with `env/<workspace>.tfvars` if that exists.
     pub(super) async fn plan(&mut self, extra: &[String]) -> Result<(), Broken> {
+        self.refuse_lost_state().await?;
         self.switch_workspace().await?;
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-out"].map(str::to_owned).into();
         args.push(self.place.plan_file.to_string_lossy().into_owned());
@@ -190,6 +192,7 @@ impl Stage<'_> {
         let Some(plan) = self.plan_to_read().await? else {
             return Err(self.broken(StepProblem::PlanFileGone, ""));
         };
+        self.refuse_lost_state().await?;
         self.switch_workspace().await?;
         if let Some(text) = remote::text(&plan).await {
             return self.apply_remotely(text, more).await;
@@ -289,6 +292,7 @@ impl Stage<'_> {
 
     /// Runs `import` or `state rm` with the comment's arguments.
     pub(super) async fn state_command(&mut self, words: &[&str], extra: &[String]) -> Result<(), Broken> {
+        self.refuse_lost_state().await?;
         self.switch_workspace().await?;
         let mut args: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         args.extend(self.expanded(extra));
