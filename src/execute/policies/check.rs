@@ -9,12 +9,13 @@ use super::super::plan_files::bring;
 use super::super::prepare::Prepared;
 use super::super::requirements::PullFacts;
 use super::{CheckedPlans, digest, is_on, rules, set_of, status};
+use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, PolicyReport, Reason};
 use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use crate::domain::state::PlanRecord;
-use crate::runner::local::Place;
+use crate::runner::local::{EXTRA_POLICY_SET, Place};
 use crate::runner::result::{PoliciesRan, PolicySetRan, Ran};
 use crate::runner::spec::{PlanReference, PolicySetSpec, PolicySpec, Steps};
 use crate::schedule::Schedule;
@@ -29,6 +30,10 @@ use std::collections::{BTreeSet, HashMap};
 const MAX_ITEMS: usize = 10_000;
 /// Maximum size of an output that counts as complete, in bytes.
 const WHOLE_OUTPUT: usize = 1024 * 1024;
+
+/// Message about results that are not those of the configured sets.
+const OTHER_SETS: &str = "The job did not report one result for each policy set of `repos.yaml`, so the plan counts as not checked. Find \
+                          out what this pull request runs, then plan again";
 
 /// Checks the plans that a run has made, if all of them succeeded.
 pub(in super::super) async fn run(
@@ -125,6 +130,16 @@ impl CheckRun<'_> {
         let (outcome, change) = match self.check(&mut job, config, plan, permit).await {
             Ok(ran) => match (job.failed(config, &ran), ran.policies) {
                 (Some(outcome), _) => (outcome, JobChange::Nothing),
+                (None, Some(policies))
+                    if !are_of(&policies.sets, &self::policies(ctx, config), stage_length(config)) =>
+                {
+                    let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &config.id, &[]);
+                    let message = format!("{OTHER_SETS}: `{plan}`");
+                    (
+                        Outcome::Errored(Fault { reason: Reason::Policy, message, output: ran.output }),
+                        JobChange::Nothing,
+                    )
+                }
                 (None, Some(policies)) => {
                     let (report, record) = self.record(config, plan, recorded, policies);
                     (Outcome::PoliciesChecked(report), JobChange::PoliciesChecked(record))
@@ -207,6 +222,23 @@ fn policies(ctx: &Context, config: &ProjectConfig) -> PolicySpec {
     }
 }
 
+/// Returns true if there is one result for each policy set, in order. With `custom_policy_check` there may be more: a stage of `steps`
+/// steps has at most one for each. A job at an executor runs the code of a pull request: it could leave a set out, and an absent set
+/// lacks no approval.
+fn are_of(ran: &[PolicySetRan], policies: &PolicySpec, steps: usize) -> bool {
+    let Some((of_sets, extra)) = ran.split_at_checked(policies.sets.len()) else { return false };
+    let are_in_order = of_sets.iter().map(|set| &set.name).eq(policies.sets.iter().map(|set| &set.name));
+    let is_possible = match policies.custom {
+        true => ran.len() <= steps.max(of_sets.len()),
+        false => extra.is_empty() && !of_sets.is_empty(),
+    };
+    are_in_order && is_possible && extra.iter().all(|set| set.name == EXTRA_POLICY_SET)
+}
+
+fn stage_length(config: &ProjectConfig) -> usize {
+    config.workflow.policy_check.len()
+}
+
 fn set_record(ctx: &Context, plan: &PlanRecord, set: &PolicySetRan) -> PolicySetRecord {
     let configured = set_of(ctx, &set.name);
     let item_regex = configured.and_then(|set| set.item_regex.clone());
@@ -262,6 +294,35 @@ mod tests {
         // An item that occurs many times counts once, and displaces no later one.
         let many = "FAIL - a\n".repeat(MAX_ITEMS + 1);
         assert_eq!(items(&format!("{many}FAIL - b"), Some("FAIL.*")), ab);
+    }
+
+    #[test]
+    fn results_are_those_of_the_configured_sets() {
+        let ran = |names: &[&str]| -> Vec<_> {
+            let set = |name: &&str| PolicySetRan { name: (*name).into(), passed: true, output: String::new() };
+            names.iter().map(set).collect()
+        };
+        let spec = |names: &[&str], custom| PolicySpec {
+            engine: Default::default(),
+            conftest_version: None,
+            custom,
+            sets: names.iter().map(|name| PolicySetSpec { name: (*name).into(), path: None }).collect(),
+        };
+        for (told, configured, custom, fits) in [
+            (&["a", "b"][..], &["a", "b"][..], false, true),
+            (&["b", "a"], &["a", "b"], false, false),
+            (&["a"], &["a", "b"], false, false),
+            (&[], &["a"], false, false),
+            (&[], &[], false, false),
+            (&["a", "a"], &["a"], false, false),
+            (&["a", EXTRA_POLICY_SET], &["a"], false, false),
+            (&["a", EXTRA_POLICY_SET], &["a"], true, true),
+            (&["a", "b"], &["a"], true, false),
+            (&["a", EXTRA_POLICY_SET, EXTRA_POLICY_SET], &["a"], true, false),
+            (&[], &["a"], true, false),
+        ] {
+            assert_eq!(are_of(&ran(told), &spec(configured, custom), 2), fits, "{told:?} of {configured:?}");
+        }
     }
 
     proptest! {

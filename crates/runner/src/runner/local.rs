@@ -31,6 +31,7 @@ pub use artifacts::{PlanGone, archive_path, missing_preparation, plan_path, writ
 pub use directories::DirectoryLocks;
 pub use home::RunFolder;
 pub use modules::{ModuleOrigin, ModuleOrigins};
+pub use policies::EXTRA_POLICY_SET;
 pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
 pub use separation::{Separation, SeparationSettings, Surroundings, folder_of_runs};
 

@@ -25,7 +25,7 @@ const FAILED: &[i32] = &[1, 2];
 /// Replacement of the plan's path in outputs, so that approvals of an output also hold for another checkout.
 const PLAN: &str = "<redacted plan file>";
 /// Name of a result that belongs to no policy set.
-const EXTRA: &str = "Custom";
+pub const EXTRA_POLICY_SET: &str = "Custom";
 /// Most entries of a directory with policies that are checked for links.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -238,7 +238,7 @@ fn custom<'a>(names: impl Iterator<Item = &'a str>, printed: Vec<String>) -> Vec
     let mut names = names.peekable();
     let mut sets: Vec<PolicySetRan> = Vec::new();
     for output in printed {
-        let name = names.next().unwrap_or(EXTRA).to_owned();
+        let name = names.next().unwrap_or(EXTRA_POLICY_SET).to_owned();
         let output = output.trim().to_owned();
         let passed = !output.is_empty() && !tells_failures(&output);
         let output = if output.is_empty() { "The step printed nothing.".to_owned() } else { output };
