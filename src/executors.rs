@@ -1,6 +1,7 @@
 //! Executors: where jobs run. A remote job is this program again, as `tidelock run-job`, on an engine that the operator names; both sides
 //! exchange objects of the bucket (`vault::jobs`).
 
+mod bounded;
 mod cloud_run;
 mod engine;
 mod follow;
@@ -20,7 +21,8 @@ pub(crate) use here::{UnpackedTree, make_place_of_trees};
 pub(crate) use kubernetes::{JobTemplate, KubernetesEngine, KubernetesSettings};
 pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
 pub(crate) use transfer::{
-    PackProblem, PackedTrees, StoredSpec, TREES, lost, made_at, not_started, plan_tree, random_key, untrusted,
+    CollectProblem, PackProblem, PackedTrees, StoredSpec, TREES, lost, made_at, not_started, plan_tree, random_key,
+    untrusted,
 };
 
 use crate::domain::state::RemoteJob;
@@ -32,7 +34,7 @@ use cloud_run::CloudRunEngine;
 use engine::Engine;
 use follow::JobFollower;
 use process::ProcessEngine;
-use spec::{RemoteBounds, ToolSources};
+use spec::{RemoteBounds, ToolSources, names_errored_state};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,6 +51,22 @@ pub(crate) enum LateJobEnd {
     Awaited,
     /// It cannot end any more.
     Never,
+}
+
+/// Record of the state that Terraform could not save in a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ErroredState {
+    /// The server's state has it, or the job changes no state.
+    Recorded,
+    /// The server's state has none. If the job has stored one, its objects are the only copy.
+    NotRecorded,
+}
+
+impl ErroredState {
+    /// Returns true if the job's objects have the only copy, by the job's result.
+    fn is_only_in(self, result: &serde_json::Value) -> bool {
+        self == ErroredState::NotRecorded && names_errored_state(result)
+    }
 }
 
 /// All executors of a server but `local`.
@@ -252,15 +270,15 @@ impl Executors {
     }
 
     /// Removes what is kept of a job whose end is recorded, but for its claim. If it was given up, all of it stays: it may still end
-    /// ([`Executors::late_end`]).
-    pub(crate) async fn clean(&self, objects: &JobObjects) {
+    /// ([`Executors::late_end`]). All of it stays, too, if it is the only copy of a state.
+    pub(crate) async fn clean(&self, objects: &JobObjects, errored: ErroredState) {
         let cleaned = async {
-            let may_end = match objects.result().await? {
-                Some(JobResult::Ended { .. }) => false,
+            let is_needed = match objects.result().await? {
+                Some(JobResult::Ended { result, .. }) => errored.is_only_in(&result),
                 Some(JobResult::GivenUp { .. }) => true,
                 None => matches!(objects.claimant().await?, Some(Claimant::Attempt(_))),
             };
-            if may_end { Ok(()) } else { self.discard(objects).await }
+            if is_needed { Ok(()) } else { self.discard(objects).await }
         };
         if let Err(error) = cleaned.await {
             // The sweep finds them.
@@ -277,9 +295,13 @@ impl Executors {
     }
 
     /// Returns the late end of a job whose interruption is recorded. A job that has begun and has no result is given up first.
-    pub(crate) async fn late_end(&self, objects: &JobObjects) -> Result<LateJobEnd, VaultError> {
+    pub(crate) async fn late_end(&self, objects: &JobObjects, errored: ErroredState) -> Result<LateJobEnd, VaultError> {
         match objects.result().await? {
             Some(JobResult::GivenUp { .. }) => {}
+            // The recorded end lacks the state.
+            Some(JobResult::Ended { result, .. }) if errored.is_only_in(&result) => {
+                return Ok(LateJobEnd::Ended(result));
+            }
             // Its end is the recorded one.
             Some(JobResult::Ended { .. }) => return Ok(LateJobEnd::Never),
             None if !is_under_way(objects).await? => return Ok(LateJobEnd::Never),

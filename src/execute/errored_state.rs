@@ -16,6 +16,11 @@ use std::path::Path;
 /// Maximum size of an end in the inbox besides its outcome and state (names and hashes), in bytes.
 const WRAPPING: u64 = 64 << 10;
 
+/// Returns the path of the state that a job could not save, relative to the data directory.
+pub(super) fn errored_path(job: &JobId) -> String {
+    format!("errored/{job}.tfstate")
+}
+
 /// Returns a file of the data directory, to be recorded; `None` if there is none.
 pub(crate) async fn kept_file(ctx: &Context, path: String) -> Result<Option<KeptFile>> {
     let data_dir = ctx.settings.data_dir.clone();
@@ -54,7 +59,7 @@ pub(super) fn with_errored(mut outcome: Outcome, job: &JobId) -> Outcome {
 
 /// Stores a state that could not be saved, as another server sent it.
 pub(crate) async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
-    let path = format!("errored/{job}.tfstate");
+    let path = errored_path(job);
     let to = ctx.settings.data_dir.join(&path);
     let write = move || -> Result<()> { Ok(write_private(&to, &bytes)?.sync_data()?) };
     tokio::task::spawn_blocking(write).await??;
@@ -63,7 +68,7 @@ pub(crate) async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> 
 
 /// Returns the file of such a state that is on this disk already: too large for the inbox, or found by a process that could not record it.
 pub(crate) async fn errored_here(ctx: &Context, job: &JobId) -> Result<Option<KeptFile>> {
-    kept_file(ctx, format!("errored/{job}.tfstate")).await
+    kept_file(ctx, errored_path(job)).await
 }
 
 /// Leaves the end of a job for the server that leads now, which has reported the job as interrupted.
@@ -81,7 +86,7 @@ pub(super) async fn leave_late_outcome(ctx: &Context, job: &JobId, outcome: &Job
 
 /// Returns the end of a job with the state that could not be saved. If that is too large, the end names its place.
 async fn end_of(data_dir: &Path, job: &JobId, outcome: &JobOutcome) -> Result<LateOutcome> {
-    let errored = data_dir.join(format!("errored/{job}.tfstate"));
+    let errored = data_dir.join(errored_path(job));
     let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<LateOutcome> {
         Ok(LateOutcome { format: FORMAT, job: job.to_string(), outcome: serde_json::to_value(outcome)?, errored_state })
     };

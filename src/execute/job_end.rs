@@ -13,6 +13,7 @@ use crate::domain::outcome::JobOutcome;
 use crate::domain::ownership::InvalidationCause;
 use crate::domain::policies::PolicyCheckRecord;
 use crate::domain::state::{AuditEntry, CommitStatus, Effect, Job, PlanRecord, ProjectState, ProjectStatus};
+use crate::executors::ErroredState;
 use crate::locks::{LockEvent, WantedLock};
 use crate::store::logs::LogWriter;
 use crate::store::{KeptFile, Tx};
@@ -116,6 +117,15 @@ impl JobEnd {
 }
 
 impl JobFacts {
+    /// Returns whether the state that Terraform could not save is recorded with the end.
+    pub(super) fn errored_state(&self) -> ErroredState {
+        let is_recorded = matches!(&self.change, JobChange::StateChanged(change) if change.errored.is_some());
+        match is_recorded || !self.job.changes_state() {
+            true => ErroredState::Recorded,
+            false => ErroredState::NotRecorded,
+        }
+    }
+
     /// Records the end of the job. `notices` enqueues what other pull requests are notified of.
     pub(super) fn record(&self, tx: &Tx<'_>, notices: &NoticeWriter) -> Result<()> {
         let JobFacts { job, times, status, change } = self;

@@ -4,14 +4,14 @@ use super::apply::stage;
 use super::cancel::Cancel;
 use super::command_run::CommandRun;
 use super::context::Context;
-use super::errored_state::kept_file_or_none;
+use super::errored_state::{errored_path, kept_file_or_none};
 use super::job::JobRun;
 use super::job_end::{JobChange, JobEnd};
 use crate::domain::outcome::{Applied, JobOutcome, Outcome};
 use crate::domain::state::{Job, StateLockTrace};
 use crate::domain::{Head, PullRequest};
 use crate::executors::spec::RemoteSpec;
-use crate::executors::{LateJobEnd, StoredSpec};
+use crate::executors::{ErroredState, LateJobEnd, StoredSpec};
 use crate::runner::result::Ran;
 use crate::runner::spec::PlanUse;
 use crate::store::KeptFile;
@@ -44,13 +44,20 @@ pub(crate) enum LateLook {
 /// Looks for the late end of a job whose interruption is recorded.
 pub(crate) async fn look(ctx: &Context, job: &Job) -> Result<LateLook> {
     let Some(objects) = objects(ctx, job) else { return Ok(LateLook::Nothing) };
-    Ok(match ctx.executors.late_end(&objects).await? {
+    Ok(match ctx.executors.late_end(&objects, errored_state(ctx, job).await?).await? {
         LateJobEnd::Awaited => LateLook::Awaited,
         LateJobEnd::Ended(result) if job.changes_state() => {
             LateLook::Ended(Box::new(end(ctx, job.clone(), &objects, result).await?))
         }
         LateJobEnd::Ended(_) | LateJobEnd::Never => LateLook::Nothing,
     })
+}
+
+async fn errored_state(ctx: &Context, job: &Job) -> Result<ErroredState> {
+    let path = errored_path(&job.id);
+    let is_recorded =
+        !job.changes_state() || ctx.store.read(move |view| Ok(!view.kept_files(&path)?.is_empty())).await?;
+    Ok(if is_recorded { ErroredState::Recorded } else { ErroredState::NotRecorded })
 }
 
 /// Deletes the objects of a job whose end is recorded, or of which none is awaited.

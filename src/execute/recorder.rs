@@ -141,8 +141,8 @@ fn clean(ctx: &Context, end: &JobEnd) {
     let facts = end.facts();
     let objects = facts.job.remote.as_ref().and_then(|remote| ctx.executors.objects(remote));
     if let Some(objects) = objects {
-        let executors = Arc::clone(&ctx.executors);
-        tokio::spawn(async move { executors.clean(&objects).await });
+        let (executors, errored) = (Arc::clone(&ctx.executors), facts.errored_state());
+        tokio::spawn(async move { executors.clean(&objects, errored).await });
     }
 }
 

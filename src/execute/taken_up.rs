@@ -17,7 +17,7 @@ use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{Job, PlanRecord};
-use crate::executors::{Beginning, FollowRequest, Followed, StoredSpec};
+use crate::executors::{Beginning, ErroredState, FollowRequest, Followed, StoredSpec};
 use crate::runner::result::Ran;
 use crate::runner::spec::{JobSpec, PlanUse};
 use crate::vault::jobs::JobObjects;
@@ -111,10 +111,12 @@ pub(super) async fn ended(ctx: &Context, work: &CommandRun, job: Job) -> Result<
         Taken::NotStarted => return ended_without_spec(ctx, work, job, MissingSpec::NotStarted).await,
         Taken::Unusable => {
             // It may run. Nothing else of this project may begin before its end.
-            if follow(ctx, work, &objects, &|_| {}, APPLY_GRACE, Beginning::Earlier).await == Followed::Left {
-                return Err(JobLeft.into());
-            }
-            return ended_without_spec(ctx, work, job, MissingSpec::Unusable).await;
+            let why = match follow(ctx, work, &objects, &|_| {}, APPLY_GRACE, Beginning::Earlier).await {
+                Followed::Left => return Err(JobLeft.into()),
+                Followed::NotStarted(_) => MissingSpec::NotStarted,
+                Followed::Ended(_) | Followed::Lost(_) => MissingSpec::Unusable,
+            };
+            return ended_without_spec(ctx, work, job, why).await;
         }
     };
     let config = &spec.project;
@@ -258,7 +260,8 @@ pub(crate) async fn end(ctx: &Context, job: &Job, leave: &CancellationToken) -> 
     }
     recorder::end_stopped(ctx, job).await?;
     if let Some(objects) = &objects {
-        ctx.executors.clean(objects).await;
+        // It changes no state.
+        ctx.executors.clean(objects, ErroredState::Recorded).await;
     }
     Ok(Stopped::Recorded)
 }

@@ -3,7 +3,7 @@
 
 use super::spec::RemoteResult;
 use super::transfer::mask;
-use super::{Beginning, Executors, FollowRequest, Followed, FollowedLine, random_key};
+use super::{Beginning, ErroredState, Executors, FollowRequest, Followed, FollowedLine, random_key};
 use crate::domain::state::RemoteJob;
 use crate::process::Redactor;
 use anyhow::{Context as _, Result, bail};
@@ -110,7 +110,7 @@ impl Executors {
             }
         };
         let took = began.elapsed();
-        self.clean(&objects).await;
+        self.clean(&objects, ErroredState::Recorded).await;
         let said = last.into_inner().unwrap_or_else(PoisonError::into_inner);
         match followed {
             Followed::Ended(mut result) => {

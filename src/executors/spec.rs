@@ -7,6 +7,7 @@ use crate::runner::result::Ran;
 use crate::runner::spec::JobSpec;
 use crate::vault::jobs::StoredFile;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::PathBuf;
 
 /// Name of the object with the tree.
@@ -101,6 +102,11 @@ pub(crate) enum RemoteResult {
     Refused(String),
     /// It was a probe.
     Probed(Box<Probed>),
+}
+
+/// Returns true if a result names a state that Terraform could not save. The result may be of another version.
+pub(crate) fn names_errored_state(result: &Value) -> bool {
+    result.pointer("/ran/errored").is_some_and(|file| !file.is_null())
 }
 
 /// The end of a remote job, as it tells it. Nothing in it is trusted: sizes are limited, and names of files are the leader's own.

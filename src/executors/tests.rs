@@ -1,6 +1,7 @@
 //! Jobs that are given up, on a bucket in memory.
 
 use super::*;
+use crate::checkout::PackTreeError;
 use crate::domain::Distribution;
 use crate::vault::clock::Boottime;
 use crate::vault::memory::Memory;
@@ -45,11 +46,11 @@ async fn the_objects_of_a_job_that_was_given_up_stay_for_its_late_end() {
     let followed =
         executors.follow(&objects, &|_| {}, &FollowRequest::default(), Duration::ZERO, Beginning::Earlier).await;
     assert_eq!(followed, Followed::Lost("its node is gone".into()));
-    executors.clean(&objects).await;
+    executors.clean(&objects, ErroredState::Recorded).await;
     assert_eq!(left(&bucket), ["00000000", "claim", "result", "spec"]);
-    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Awaited);
+    assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Awaited);
     objects.finish("attempt", json!(7)).await.unwrap();
-    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Ended(json!(7)));
+    assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Ended(json!(7)));
     executors.discard(&objects).await.unwrap();
     assert_eq!(left(&bucket), ["claim", "late", "result"]);
 }
@@ -61,13 +62,34 @@ async fn the_objects_of_a_job_that_has_ended_are_deleted_and_it_cannot_end_late(
     objects.put_spec(&"work").await.unwrap();
     objects.claim("attempt").await.unwrap();
     objects.finish("attempt", json!(7)).await.unwrap();
-    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never, "its end is the recorded one");
-    executors.clean(&objects).await;
+    assert_eq!(
+        executors.late_end(&objects, ErroredState::Recorded).await.unwrap(),
+        LateJobEnd::Never,
+        "its end is the recorded one"
+    );
+    executors.clean(&objects, ErroredState::Recorded).await;
     for _ in 0..2 {
-        assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
-        executors.clean(&objects).await;
+        assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Never);
+        executors.clean(&objects, ErroredState::Recorded).await;
         assert_eq!(left(&bucket), ["claim"], "a job that is cleaned is not given up");
     }
+}
+
+#[tokio::test]
+async fn the_only_copy_of_a_state_is_not_deleted() {
+    let bucket = Memory::new();
+    let (executors, objects) = leader(&bucket);
+    let result = json!({"ran": {"errored": {"size": 7}}});
+    objects.put_spec(&"work").await.unwrap();
+    objects.claim("attempt").await.unwrap();
+    objects.finish("attempt", result.clone()).await.unwrap();
+    executors.clean(&objects, ErroredState::NotRecorded).await;
+    assert_eq!(left(&bucket), ["claim", "result", "spec"]);
+    let late = executors.late_end(&objects, ErroredState::NotRecorded).await.unwrap();
+    assert_eq!(late, LateJobEnd::Ended(result), "its recorded end lacks the state");
+    assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Never);
+    executors.clean(&objects, ErroredState::Recorded).await;
+    assert_eq!(left(&bucket), ["claim"]);
 }
 
 #[tokio::test]
@@ -76,12 +98,12 @@ async fn a_job_without_a_result_is_given_up_before_its_late_end_is_awaited() {
     let (executors, objects) = leader(&bucket);
     objects.put_spec(&"work").await.unwrap();
     objects.claim("attempt").await.unwrap();
-    executors.clean(&objects).await;
+    executors.clean(&objects, ErroredState::Recorded).await;
     assert_eq!(left(&bucket), ["claim", "spec"], "it may end");
-    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Awaited);
+    assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Awaited);
     assert_eq!(left(&bucket), ["cancel", "claim", "result", "spec"], "should it run on, it is to end");
     objects.finish("attempt", json!(7)).await.unwrap();
-    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Ended(json!(7)));
+    assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Ended(json!(7)));
 }
 
 #[tokio::test]
@@ -89,10 +111,10 @@ async fn a_withdrawn_job_leaves_only_its_claim() {
     let bucket = Memory::new();
     let (executors, objects) = leader(&bucket);
     objects.put_spec(&"work").await.unwrap();
-    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
+    assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Never);
     objects.withdraw("leader").await.unwrap();
-    assert_eq!(executors.late_end(&objects).await.unwrap(), LateJobEnd::Never);
-    executors.clean(&objects).await;
+    assert_eq!(executors.late_end(&objects, ErroredState::Recorded).await.unwrap(), LateJobEnd::Never);
+    executors.clean(&objects, ErroredState::Recorded).await;
     assert_eq!(left(&bucket), ["claim"]);
 }
 
@@ -170,4 +192,12 @@ async fn a_job_that_has_not_begun_in_its_time_is_withdrawn_and_one_that_has_is_f
     }
     let told = told_to(at_once(), EngineState::Ended("OOMKilled".into()), true, true).await;
     assert_eq!(told.followed, Followed::Lost("OOMKilled".into()));
+}
+
+#[test]
+fn a_tree_that_is_too_large_is_refused_with_the_ways_out() {
+    insta::assert_snapshot!(
+        transfer::too_large(&PackTreeError::TooLarge(spec::MAX_TREE)),
+        @"the packed working tree is larger than 1024 MiB, which is the limit. Let the server run the project: in `repos.yaml`, a rule of `executor` with `plan: local` and `apply: local`. Or check out less, with `--sparse-checkout` or a smaller repository"
+    );
 }

@@ -1,8 +1,10 @@
 //! What a job gets before its start, and what comes back: trees, plan files, and files that steps left. What comes back is hostile.
 
 use super::Executors;
+use super::bounded::bounded;
 use super::spec::{
-    ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteResult, RemoteSpec, RemoteTree, TREE,
+    ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteEnd, RemoteResult, RemoteSpec, RemoteTree,
+    TREE,
 };
 use crate::checkout::{Checkouts, PackTreeError, PackedGit, WorkingTree};
 use crate::domain::state::{LeftFiles, PlanTree};
@@ -11,9 +13,9 @@ use crate::process::Redactor;
 use crate::runner::local::{archive_path, plan_path};
 use crate::runner::result::{Artifact, Ending, LockTrace, PlanMade, Ran, StepProblem};
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse};
-use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix, StoredFile};
+use crate::vault::jobs::{Claimant, Created, FileTooLarge, JobObjects, JobPrefix, StoredFile};
 use crate::vault::{Hash, VaultError};
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -34,6 +36,32 @@ pub(crate) enum PackProblem {
     /// Anything else.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
+}
+
+/// Reason that the result of a job was not taken over. The texts are for people.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CollectProblem {
+    /// It is not what a job gives back, and never will be.
+    #[error("{0}")]
+    Unusable(String),
+    /// A file could not be read or stored. Another attempt may succeed.
+    #[error("{0}")]
+    NotNow(String),
+}
+
+impl CollectProblem {
+    fn unusable(error: &anyhow::Error) -> CollectProblem {
+        CollectProblem::Unusable(format!("{error:#}"))
+    }
+
+    /// Returns the problem of a file that was not copied to the data directory.
+    fn of_file(error: &anyhow::Error) -> CollectProblem {
+        let is_damaged = matches!(error.downcast_ref(), Some(VaultError::Damaged(_)));
+        match is_damaged || error.is::<FileTooLarge>() {
+            true => CollectProblem::unusable(error),
+            false => CollectProblem::NotNow(format!("{error:#}")),
+        }
+    }
 }
 
 /// What is stored of a job that an earlier leader has begun.
@@ -127,7 +155,7 @@ impl Executors {
         let archive = dir.path().join("tree.tar.zst");
         match checkouts.pack_tree(tree, git, archive.clone(), MAX_TREE).await {
             Ok(_) => {}
-            Err(error @ PackTreeError::TooLarge { .. }) => return Err(PackProblem::TooLarge(error.to_string())),
+            Err(error) if is_too_large(&error) => return Err(PackProblem::TooLarge(too_large(&error))),
             Err(error) => return Err(PackProblem::Other(anyhow::Error::from(error).context("packing the checkout"))),
         }
         let objects = self.objects_at(prefix.clone());
@@ -189,22 +217,29 @@ impl Executors {
     ///
     /// # Errors
     ///
-    /// If it is not what a job gives back.
+    /// If it is not what a job gives back, or if a file could not be copied now.
     pub(crate) async fn collect(
         &self,
         objects: &JobObjects,
         spec: &JobSpec,
         mut result: Value,
         redactor: &Redactor,
-    ) -> Result<Ran> {
+    ) -> Result<Ran, CollectProblem> {
         mask(&mut result, redactor);
-        let result: RemoteResult = serde_json::from_value(result).context("it is not the result of a job")?;
-        let end = match result {
+        let result = serde_json::from_value(result).context("it is not the result of a job");
+        let end = match result.map_err(|error| CollectProblem::unusable(&error))? {
             RemoteResult::Ran(end) => end,
             RemoteResult::Refused(why) => return Ok(not_started(spec, objects.prefix().executor(), why)),
-            RemoteResult::Probed(_) => bail!("it is the result of a probe"),
+            RemoteResult::Probed(_) => {
+                return Err(CollectProblem::Unusable("it is the result of a probe".to_owned()));
+            }
         };
-        let mut ran = Ran { job: spec.job.clone(), errored_state: None, ..end.ran };
+        self.files_back(objects, spec, *end).await.map_err(|error| CollectProblem::of_file(&error))
+    }
+
+    /// Copies the files of a job to the data directory.
+    async fn files_back(&self, objects: &JobObjects, spec: &JobSpec, end: RemoteEnd) -> Result<Ran> {
+        let mut ran = Ran { job: spec.job.clone(), errored_state: None, ..bounded(end.ran) };
         ran.plan = match (&spec.plan, ran.plan.take()) {
             (PlanUse::Make { id, .. }, Some(made)) => {
                 Some(self.plan_back(objects, id, made, end.plan, end.left).await?)
@@ -244,14 +279,27 @@ impl Executors {
     /// Copies a file of the job to the data directory.
     async fn bring(&self, objects: &JobObjects, name: &str, file: StoredFile, path: String) -> Result<Artifact> {
         let to = self.data_dir.join(&path);
+        let unwritable = || format!("cannot write {}", to.display());
         let dir = to.parent().context("a file without a directory")?;
-        tokio::fs::create_dir_all(dir).await?;
-        let coming = tempfile::tempdir_in(dir)?;
+        tokio::fs::create_dir_all(dir).await.with_context(unwritable)?;
+        let coming = tempfile::tempdir_in(dir).with_context(unwritable)?;
         let whole = coming.path().join("file");
         objects.get_file(name, file, &whole).await?;
-        tokio::fs::rename(&whole, &to).await?;
+        tokio::fs::rename(&whole, &to).await.with_context(unwritable)?;
         Ok(Artifact { path, sha256: file.sha256.to_string() })
     }
+}
+
+fn is_too_large(error: &PackTreeError) -> bool {
+    matches!(error, PackTreeError::TooLarge(_) | PackTreeError::TooMuchContent(_) | PackTreeError::TooManyFiles(_))
+}
+
+/// Returns the refusal of a tree that is too large, with the ways out.
+pub(super) fn too_large(error: &PackTreeError) -> String {
+    format!(
+        "{error}. Let the server run the project: in `repos.yaml`, a rule of `executor` with `plan: local` and `apply: local`. Or check \
+         out less, with `--sparse-checkout` or a smaller repository"
+    )
 }
 
 /// Returns the result of a job whose steps have not run and never will.

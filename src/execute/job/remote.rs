@@ -13,13 +13,15 @@ use crate::config::executors::ExecutorName;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::state::{PlanRecord, RemoteJob};
 use crate::executors::{
-    self, Beginning, FollowRequest, Followed, FollowedLine, FollowedLines, PackProblem, plan_tree, random_key,
+    self, Beginning, CollectProblem, FollowRequest, Followed, FollowedLine, FollowedLines, PackProblem, plan_tree,
+    random_key,
 };
 use crate::meters::RunPhase;
 use crate::runner::result::{Ending, Ran, StepProblem};
 use crate::runner::spec::{JobSpec, PlanUse};
 use crate::vault::jobs::JobObjects;
 use anyhow::{Context as _, Result};
+use backon::BackoffBuilder as _;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -27,6 +29,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// Time within which a job of a drift run has to begin at its executor.
 const DRIFT_BEGINS_WITHIN: Duration = Duration::from_secs(1800);
+
+/// First and longest pause between attempts to store the result of a job, before jitter.
+const BETWEEN_COLLECTIONS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 
 /// A job that goes on without this server, which stops.
 #[derive(Debug, thiserror::Error)]
@@ -169,15 +174,11 @@ impl JobRun<'_> {
         };
         let ran = match followed {
             Followed::Left => return Err(JobLeft.into()),
-            Followed::Ended(result) => match ctx.executors.collect(objects, spec, result, &ctx.redactor).await {
-                Ok(ran) if ran.ending == Ending::Stopped && !work.cancel.token.is_cancelled() => {
+            Followed::Ended(result) => match self.collect(objects, spec, &result).await? {
+                ran if ran.ending == Ending::Stopped && !work.cancel.token.is_cancelled() => {
                     ended_elsewhere(objects, ran).await
                 }
-                Ok(ran) => ran,
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    executors::lost(spec, executor, format!("its result cannot be used: {error}"))
-                }
+                ran => ran,
             },
             Followed::NotStarted(_) if work.cancel.token.is_cancelled() => {
                 Ran { ending: Ending::Stopped, ..executors::not_started(spec, executor, String::new()) }
@@ -187,6 +188,48 @@ impl JobRun<'_> {
         };
         self.notes(&ran);
         Ok(ran)
+    }
+
+    /// Takes the job's result over. If a file cannot be stored now, tries again: the job's objects are the only copy.
+    ///
+    /// # Errors
+    ///
+    /// [`JobLeft`], if this server stops first.
+    async fn collect(&self, objects: &JobObjects, spec: &JobSpec, result: &Value) -> Result<Ran> {
+        let (ctx, cancel, executor) = (self.ctx, &self.work.cancel, objects.prefix().executor());
+        let mut pauses = tidelock_retry::jittered(BETWEEN_COLLECTIONS.0, BETWEEN_COLLECTIONS.1).build();
+        let mut told = None;
+        loop {
+            let why = match ctx.executors.collect(objects, spec, result.clone(), &ctx.redactor).await {
+                Ok(ran) => return Ok(ran),
+                Err(CollectProblem::Unusable(why)) => {
+                    return Ok(executors::lost(spec, executor, format!("its result cannot be used: {why}")));
+                }
+                Err(CollectProblem::NotNow(why)) => why,
+            };
+            if told.as_ref() != Some(&why) {
+                tracing::error!(job = %self.record.id, "the result of a job cannot be stored now, and is tried again: {why}");
+                self.log.line("[tidelock: the server cannot store the job's result now, and tries again]");
+                told = Some(why);
+            }
+            let stopped = async {
+                cancel.token.cancelled().await;
+                if spec.command.name.changes_state() && !cancel.is_leaving() {
+                    // What has been done is done.
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = cancel.leave.cancelled() => return Err(JobLeft.into()),
+                () = stopped => {
+                    if cancel.is_leaving() {
+                        return Err(JobLeft.into());
+                    }
+                    return Ok(Ran { ending: Ending::Stopped, ..executors::not_started(spec, executor, String::new()) });
+                }
+                () = tokio::time::sleep(pauses.next().unwrap_or(BETWEEN_COLLECTIONS.1)) => {}
+            }
+        }
     }
 
     /// Returns the result of a job that was given up before, and notes what it tells of the state lock.
