@@ -104,6 +104,7 @@ impl Handle {
             replans: replans::WaitingReplans::default(),
             drift: drift::DriftRuns::default(),
             first_rounds,
+            late_looks: Default::default(),
             renames: tokio::sync::Mutex::default(),
             started: Timestamp::now(),
         });

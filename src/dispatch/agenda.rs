@@ -1,6 +1,7 @@
 //! What a leader still has to do. A server that sleeps asks for it before it releases its lease.
 
 use super::inner::Inner;
+use super::late_jobs::NextLateLook;
 use super::{drift_schedule, reminders};
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
@@ -40,11 +41,15 @@ pub(super) async fn read(inner: &Inner) -> Result<Agenda> {
     if !no_job {
         return Ok(Agenda::Busy("jobs go on at executors"));
     }
+    let NextLateLook::Known(late_look) = inner.late_looks.next() else {
+        return Ok(Agenda::Busy("jobs that were given up are looked at"));
+    };
     let now = Timestamp::now();
     let on_clock = |at: Instant| now.checked_add(at.saturating_duration_since(Instant::now())).unwrap_or(now);
     let due = [
         (inner.ctx.outbox.next().map(on_clock), "comments or statuses are to be posted"),
         (inner.ctx.notifier.next().await?.map(on_clock), "notifications are to be sent"),
+        (late_look.map(on_clock), "jobs that were given up are looked at"),
         (reminders::next(inner).await?, "reminders are due"),
         (drift_schedule::next(inner).await?, "a drift detection is due"),
         ((!no_unknown_merge).then(|| now + UNKNOWN_MERGES), "merges are looked at"),

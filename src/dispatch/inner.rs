@@ -2,6 +2,7 @@
 
 use super::allowlist::Allowlist;
 use super::drift::DriftRuns;
+use super::late_jobs::LateLooks;
 use super::plan_invalidation::BaseBranches;
 use super::queues::Actors;
 use super::reconcile::FirstRounds;
@@ -38,6 +39,7 @@ pub(super) struct Inner {
     pub(super) replans: WaitingReplans,
     pub(super) drift: DriftRuns,
     pub(super) first_rounds: FirstRounds,
+    pub(super) late_looks: LateLooks,
     /// Lock under which the state of one repository at a time follows a rename on its host.
     pub(super) renames: tokio::sync::Mutex<()>,
     /// Start of this process; deliveries accepted before it are checked against the host.

@@ -10,7 +10,7 @@ use crate::store::is_deposed;
 use anyhow::{Error, Result};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -26,6 +26,31 @@ const LONGEST: Duration = Duration::from_secs(600);
 const PART: u32 = 4;
 /// Most jobs of one round. Each is a few requests.
 const MAX_LOOKS: usize = 50;
+
+/// The next look for a late end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum NextLateLook {
+    /// No round has ended since this server took the lead.
+    #[default]
+    Unknown,
+    /// The time of the look; absent if no end is awaited.
+    Known(Option<Instant>),
+}
+
+/// Announces the next look to those that wait for it.
+#[derive(Default)]
+pub(super) struct LateLooks(Mutex<NextLateLook>);
+
+impl LateLooks {
+    /// Returns the next look.
+    pub(super) fn next(&self) -> NextLateLook {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, next: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = NextLateLook::Known(next);
+    }
+}
 
 /// Jobs that may end late.
 #[derive(Default)]
@@ -44,9 +69,11 @@ struct LateWatch {
 pub(super) async fn run(inner: Arc<Inner>) {
     let (mut given_up, mut is_told) = (GivenUpJobs::default(), false);
     loop {
-        tokio::time::sleep(SHORTEST).await;
         match round(&inner, &mut given_up).await {
-            Ok(()) => is_told = false,
+            Ok(()) => {
+                is_told = false;
+                inner.late_looks.set(given_up.next());
+            }
             Err(error) if is_deposed(&error) => return,
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
@@ -54,6 +81,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
                 }
             }
         }
+        tokio::time::sleep(SHORTEST).await;
     }
 }
 
@@ -106,14 +134,19 @@ impl GivenUpJobs {
     fn due(&mut self, mut jobs: Vec<Job>, now: Instant) -> Vec<Job> {
         self.0.retain(|id, _| jobs.iter().any(|job| job.id == *id));
         for job in &jobs {
-            // Its own command may still delete its objects.
-            self.0.entry(job.id.clone()).or_insert(LateWatch { at: Some(now + SHORTEST), is_told: false });
+            // At once: a server that sleeps may not lead for long.
+            self.0.entry(job.id.clone()).or_insert(LateWatch { at: Some(now), is_told: false });
         }
         jobs.retain(|job| self.0.get(&job.id).and_then(|next| next.at).is_some_and(|at| at <= now));
         // Those that have waited longest, so that none waits for ever.
         jobs.sort_by_key(|job| self.0.get(&job.id).and_then(|next| next.at));
         jobs.truncate(MAX_LOOKS);
         jobs
+    }
+
+    /// Returns the time of the next look; `None` if there is none.
+    fn next(&self) -> Option<Instant> {
+        self.0.values().filter_map(|watch| watch.at).min()
     }
 
     /// Sets the pause until the next look; without one there is none.

@@ -3,7 +3,9 @@
 
 mod calls;
 
+use crate::late_jobs::give_up;
 use crate::support::*;
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use tidelock_storage_double::{Settings, StorageDouble};
 
@@ -184,5 +186,32 @@ fn a_standby_that_nobody_visits_sleeps_and_leads_when_it_is_woken_after_the_lead
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         next.stop().await;
+    });
+}
+
+#[test]
+fn a_server_does_not_sleep_while_a_job_that_was_given_up_may_end_soon() {
+    let apply = ["echo $PPID > {tmp}/job", &gate("apply"), "echo applied >> {tmp}/applied"];
+    let yaml = workflow("executor: [{plan: jobs, apply: jobs}]", &[PLANNED], &apply);
+    let yaml = format!("executors: {{jobs: {{kind: process}}}}\n{yaml}");
+    let setup = Setup::one_project().repos_yaml(&yaml).flags(&SOON).own_process();
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        let job = std::fs::read_to_string(ctx.tmp.join("job")).unwrap().trim().parse().unwrap();
+        let job = Pid::from_raw(job).unwrap();
+        kill_process(job, Signal::STOP).unwrap();
+        give_up(ctx).await;
+        ctx.next(&pull).await.is("apply", "error").has("has lost the job");
+        // Longer than until it would sleep.
+        tokio::time::sleep(3 * SEVERAL_RENEWALS).await;
+        assert_eq!(ctx.server.status().await["role"], "leading", "{}", ctx.server.log());
+        ctx.open_gate("apply");
+        kill_process(job, Signal::CONT).unwrap();
+        // Nobody visits.
+        ctx.next(&pull).await.is_message("interrupted").has("has finished on the executor `jobs`");
+        ctx.server.role("asleep").await;
     });
 }
