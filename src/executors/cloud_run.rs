@@ -227,14 +227,14 @@ impl CloudRuns {
         if *status == StatusCode::CONFLICT {
             return NotStarted::NotNow(format!("Cloud Run does not do it now: {status}: {message}"));
         }
-        NotStarted::Never(match *status {
-            StatusCode::FORBIDDEN => format!("{error}. {}", self.rights()),
-            StatusCode::NOT_FOUND => format!(
+        match *status {
+            StatusCode::FORBIDDEN => NotStarted::NoRight(format!("{error}. {}", self.rights())),
+            StatusCode::NOT_FOUND => NotStarted::Never(format!(
                 "{error}. Create the job `{}`, or correct `job` of the executor in the server's `repos.yaml`",
                 self.api.job()
-            ),
-            _ => error.to_string(),
-        })
+            )),
+            _ => NotStarted::Never(error.to_string()),
+        }
     }
 
     fn rights(&self) -> String {

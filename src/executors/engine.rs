@@ -14,6 +14,8 @@ pub(crate) struct EngineJob<'a> {
     pub(crate) grace: Duration,
     /// Whether an earlier leader may have started it.
     pub(crate) beginning: Beginning,
+    /// True if an attempt is known to have claimed it.
+    pub(crate) is_claimed: bool,
 }
 
 /// A job as an engine sees it.
@@ -37,6 +39,9 @@ pub(crate) enum NotStarted {
     /// The engine did not answer, or is full: the start is repeated.
     #[error("{0}")]
     NotNow(String),
+    /// The server lacks a right, or the right is not in force yet: the start is repeated for a short time.
+    #[error("{0}")]
+    NoRight(String),
     /// It cannot succeed.
     #[error("{0}")]
     Never(String),

@@ -1,10 +1,13 @@
 //! Follows one remote job to its end, from its start or from where an earlier leader left it.
 
+mod sent;
+#[cfg(test)]
+mod tests;
+
 use super::engine::{Engine, EngineJob, EngineState, NotStarted};
 use crate::vault::VaultError;
 use crate::vault::jobs::{Claimant, Created, JobObjects, JobResult};
 use backon::{BackoffBuilder as _, ExponentialBackoff};
-use bytes::Bytes;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,16 +20,14 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const MAX_STARTS: u32 = 5;
 /// Pause before the next start, and the time for which a job of an unknown state may take to claim.
 const BETWEEN_STARTS: Duration = Duration::from_secs(5);
+/// Time for which starts are tried that the engine refuses for want of a right: granted roles take up to a minute to be in force.
+const RIGHTS_WITHIN: Duration = Duration::from_secs(60);
 /// First and longest pause after a start that the engine has refused for now, before jitter, and the time for which starts are tried.
 const BETWEEN_REFUSALS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 const REFUSED_FOR: Duration = Duration::from_secs(1800);
-/// A job writes a sign of life every 30 s. Without one for this long, and without an engine that knows of it, it is dead.
-const SILENCE: Duration = Duration::from_secs(120);
-/// Pause between two looks for a sign of life.
-const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
 /// Time after the grace time of a stop until the engine ends the job, and until it is given up.
 const AFTER_GRACE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(90));
-/// Most pieces of a log that are read at once, and after the result.
+/// Most pieces of a log that are read in one step, and after the result.
 const PIECES_A_STEP: u32 = 50;
 const MAX_PIECES: u32 = 10_000;
 
@@ -55,7 +56,7 @@ impl fmt::Display for Followed {
 }
 
 /// What a follower is asked for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct FollowRequest {
     /// The job is to stop.
     stop: CancellationToken,
@@ -63,11 +64,25 @@ pub(crate) struct FollowRequest {
     pub(crate) leave: CancellationToken,
     /// Time after which the job is withdrawn if it has not begun; none: never.
     begins_within: Option<Duration>,
+    /// Time for which starts are tried that the engine refuses for want of a right.
+    rights_within: Duration,
     /// Why it is to stop, for its log.
     why: Arc<OnceLock<String>>,
 }
 
+impl Default for FollowRequest {
+    fn default() -> FollowRequest {
+        let (stop, leave, begins_within, why) = Default::default();
+        FollowRequest { stop, leave, begins_within, rights_within: RIGHTS_WITHIN, why }
+    }
+}
+
 impl FollowRequest {
+    /// Asks for nothing. A right that is missing is told at once.
+    pub(crate) fn without_patience() -> FollowRequest {
+        FollowRequest { rights_within: Duration::ZERO, ..FollowRequest::default() }
+    }
+
     /// Asks for nothing until this token asks to leave the job.
     pub(crate) fn leaving_with(leave: &CancellationToken) -> FollowRequest {
         FollowRequest { leave: leave.clone(), ..FollowRequest::default() }
@@ -139,8 +154,11 @@ struct FollowProgress {
     why: Option<String>,
     /// What the engine has said last of a job that does not run as it should.
     said: Option<String>,
-    /// Next piece of the log.
+    /// Name or address of the job in its engine, for people.
+    started_as: Option<String>,
+    /// Next piece of the log, and the bytes of those before it.
     piece: u32,
+    log_bytes: u64,
     /// Next sign of life.
     sign: u32,
     /// Time of the last sign of life, and of the last look for one.
@@ -187,7 +205,9 @@ impl JobFollower<'_> {
             refused: None,
             why: None,
             said: None,
+            started_as: None,
             piece: 0,
+            log_bytes: 0,
             sign: 0,
             alive: now,
             looked: now,
@@ -246,7 +266,7 @@ impl JobFollower<'_> {
             return Ok(Some(followed(result)));
         }
         match state {
-            EngineState::Ended(why) if self.knows_all_attempts(progress) => self.give_up(why).await.map(Some),
+            EngineState::Ended(why) if self.knows_all_attempts(progress) => self.give_up(progress, why).await.map(Some),
             EngineState::Alive => Ok(None),
             EngineState::Doubtful(why) => self.look_for_life(progress, Some(&why)).await,
             // Where it is claimed, what is held is another attempt.
@@ -263,7 +283,7 @@ impl JobFollower<'_> {
 
     /// Asks the engine for the state of the job. A new reason goes to the log, as engines forget reasons.
     async fn look(&self, progress: &mut FollowProgress) -> EngineState {
-        let state = self.engine.look(self.job()).await;
+        let state = self.engine.look(self.job(progress)).await;
         let said = match &state {
             // Of a job that has begun, what is held is another attempt.
             EngineState::Held(_) if progress.claimed => None,
@@ -285,8 +305,9 @@ impl JobFollower<'_> {
         }
     }
 
-    fn job(&self) -> EngineJob<'_> {
-        EngineJob { prefix: self.objects.prefix(), grace: self.grace, beginning: self.beginning }
+    fn job(&self, progress: &FollowProgress) -> EngineJob<'_> {
+        let (prefix, is_claimed) = (self.objects.prefix(), progress.claimed);
+        EngineJob { prefix, grace: self.grace, beginning: self.beginning, is_claimed }
     }
 
     /// Starts a job that no attempt has claimed, or withdraws it.
@@ -327,29 +348,41 @@ impl JobFollower<'_> {
         progress.starts += 1;
         (progress.started, progress.between) = (Some(Instant::now()), BETWEEN_STARTS);
         progress.pause = PAUSES.0;
-        match self.engine.start(self.job(), progress.starts).await {
+        match self.engine.start(self.job(progress), progress.starts).await {
             Ok(what) => {
                 progress.refused = None;
                 if let Some(what) = what {
                     (self.log)(FollowedLine::Note(&format!("[tidelock: the job was started as {what}]")));
+                    progress.started_as = Some(what);
                 }
                 Ok(None)
             }
-            Err(NotStarted::NotNow(why)) => {
-                // It is no start: a quota or an outage passes.
-                progress.starts -= 1;
-                let waits = || tidelock_retry::jittered(BETWEEN_REFUSALS.0, BETWEEN_REFUSALS.1).build();
-                let (since, waits) = progress.refused.get_or_insert_with(|| (Instant::now(), waits()));
-                progress.between = waits.next().unwrap_or(BETWEEN_REFUSALS.1);
-                if since.elapsed() >= REFUSED_FOR {
-                    let why = format!("it could not be started for {} minutes: {why}", REFUSED_FOR.as_secs() / 60);
-                    return self.withdraw(progress, &why).await;
-                }
-                self.say(progress, format!("the job cannot be started now, and is tried again: {why}"));
-                Ok(None)
-            }
-            Err(NotStarted::Never(why)) => self.withdraw(progress, &why).await,
+            Err(refusal) => self.refused(progress, refusal).await,
         }
+    }
+
+    /// Lets the next start wait after a refusal that may pass; withdraws the job if it does not.
+    async fn refused(
+        &self,
+        progress: &mut FollowProgress,
+        refusal: NotStarted,
+    ) -> Result<Option<Followed>, VaultError> {
+        // It is no start.
+        progress.starts -= 1;
+        let minutes = REFUSED_FOR.as_secs() / 60;
+        let (patience, told) = match &refusal {
+            NotStarted::NotNow(why) => (REFUSED_FOR, format!("it could not be started for {minutes} minutes: {why}")),
+            NotStarted::NoRight(why) => (self.asked.rights_within, why.clone()),
+            NotStarted::Never(why) => (Duration::ZERO, why.clone()),
+        };
+        let waits = || tidelock_retry::jittered(BETWEEN_REFUSALS.0, BETWEEN_REFUSALS.1).build();
+        let (since, waits) = progress.refused.get_or_insert_with(|| (Instant::now(), waits()));
+        progress.between = waits.next().unwrap_or(BETWEEN_REFUSALS.1);
+        if since.elapsed() >= patience {
+            return self.withdraw(progress, &told).await;
+        }
+        self.say(progress, format!("the job cannot be started now, and is tried again: {refusal}"));
+        Ok(None)
     }
 
     /// Makes certain that no attempt runs, unless one has begun meanwhile.
@@ -360,29 +393,17 @@ impl JobFollower<'_> {
         })
     }
 
-    async fn give_up(&self, why: String) -> Result<Followed, VaultError> {
+    async fn give_up(&self, progress: &FollowProgress, why: String) -> Result<Followed, VaultError> {
+        let why = match &progress.started_as {
+            Some(what) => format!("{why} ({what})"),
+            None => why,
+        };
         // Should it wake up, it is to end.
         self.cancel().await;
         Ok(match self.objects.give_up(self.leader, &why).await? {
             Created::Ours => Followed::Lost(why),
             Created::Theirs(result) => followed(result),
         })
-    }
-
-    /// Reads at most so many pieces of the log. One that cannot be used is passed over.
-    async fn read_log(&self, progress: &mut FollowProgress, most: u32) -> Result<(), VaultError> {
-        for _ in 0..most {
-            let piece = match self.objects.log(progress.piece).await {
-                Ok(Some(piece)) => piece,
-                Ok(None) => return Ok(()),
-                Err(VaultError::Damaged(_)) => Bytes::from_static(b"[tidelock: a piece of this log cannot be read]"),
-                Err(error) => return Err(error),
-            };
-            progress.piece = progress.piece.saturating_add(1);
-            (progress.alive, progress.pause) = (Instant::now(), PAUSES.0);
-            String::from_utf8_lossy(&piece).lines().for_each(|line| (self.log)(FollowedLine::Sent(line)));
-        }
-        Ok(())
     }
 
     /// Asks the job to stop; ends it where it does not.
@@ -394,33 +415,12 @@ impl JobFollower<'_> {
         };
         let waited = since.elapsed();
         if waited >= self.grace + AFTER_GRACE.1 {
-            return self.give_up("it did not end after it was cancelled".to_owned()).await.map(Some);
+            return self.give_up(progress, "it did not end after it was cancelled".to_owned()).await.map(Some);
         }
         if waited >= self.grace + AFTER_GRACE.0 {
-            self.engine.end(self.job()).await;
+            self.engine.end(self.job(progress)).await;
         }
         Ok(None)
-    }
-
-    async fn look_for_life(
-        &self,
-        progress: &mut FollowProgress,
-        doubt: Option<&str>,
-    ) -> Result<Option<Followed>, VaultError> {
-        if progress.looked.elapsed() < BETWEEN_SIGNS {
-            return Ok(None);
-        }
-        progress.looked = Instant::now();
-        while self.objects.is_alive(progress.sign).await? {
-            progress.sign += 1;
-            progress.alive = Instant::now();
-        }
-        if progress.alive.elapsed() < SILENCE {
-            return Ok(None);
-        }
-        let silence = format!("it has given no sign of life for {} s", SILENCE.as_secs());
-        let why = doubt.map_or_else(|| silence.clone(), |doubt| format!("{doubt}; {silence}"));
-        self.give_up(why).await.map(Some)
     }
 }
 

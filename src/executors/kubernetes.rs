@@ -94,7 +94,7 @@ impl KubernetesEngine {
         let kube::Error::Api(status) = error else { return NotStarted::NotNow(said) };
         match status.code {
             403 if status.message.contains("exceeded quota") => NotStarted::NotNow(said),
-            403 if status.message.contains("cannot create resource") => NotStarted::Never(format!(
+            403 if status.message.contains("cannot create resource") => NotStarted::NoRight(format!(
                 "the server may not create Jobs in the namespace `{namespace}`; give its service account the rights that docs/executors.md \
                  names. The API server says: {said}"
             )),
@@ -184,7 +184,10 @@ impl Engine for KubernetesEngine {
 
     async fn look(&self, job: EngineJob<'_>) -> EngineState {
         self.keep_watching();
-        self.sight.complete(FIRST_LIST).await;
+        if !job.is_claimed {
+            // An earlier start may be there. Once the job is claimed, its signs of life say enough.
+            self.sight.complete(FIRST_LIST).await;
+        }
         self.sight.known().state(&job_hash(job.prefix), Instant::now())
     }
 

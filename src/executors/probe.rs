@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// Time for which a probe that was stopped is followed.
 const STOPPING: Duration = Duration::from_secs(150);
 
+/// Name that stands for another executor if there is only one.
+const OTHER: &str = "another-executor";
+
 /// Specification of a probe. Its key `probe` tells it from the specification of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ProbeSpec {
@@ -21,6 +24,8 @@ pub(super) struct ProbeSpec {
     pub(super) version: String,
     /// Rights that are tried.
     pub(super) probe: Vec<BucketRight>,
+    /// Name of another executor, whose objects are no concern of the job.
+    pub(super) other: String,
 }
 
 /// Something that only the server should be able to do in the bucket.
@@ -37,15 +42,18 @@ pub(crate) enum BucketRight {
     Delete,
     /// To create an object that is not of its executor.
     CreateElsewhere,
+    /// To create an object of another executor, such as the result of its job.
+    CreateAtAnother,
 }
 
 impl BucketRight {
-    const ALL: [BucketRight; 5] = [
+    const ALL: [BucketRight; 6] = [
         BucketRight::List,
         BucketRight::ReadLease,
         BucketRight::Overwrite,
         BucketRight::Delete,
         BucketRight::CreateElsewhere,
+        BucketRight::CreateAtAnother,
     ];
 
     /// Returns what an account with this right may do.
@@ -56,6 +64,7 @@ impl BucketRight {
             BucketRight::Overwrite => "replace objects",
             BucketRight::Delete => "delete objects",
             BucketRight::CreateElsewhere => "create objects outside its own folder",
+            BucketRight::CreateAtAnother => "create objects of another executor's jobs",
         }
     }
 }
@@ -90,14 +99,16 @@ impl Executors {
     pub(crate) async fn probe(&self, name: &str, patience: Duration) -> Result<ProbeEnd> {
         let job = RemoteJob { executor: name.to_owned(), key: random_key()? };
         let objects = self.objects(&job).context("an executor with a wrong name")?;
-        let spec = ProbeSpec { version: env!("CARGO_PKG_VERSION").to_owned(), probe: BucketRight::ALL.to_vec() };
+        let other = self.by_name.keys().find(|other| *other != name).cloned().unwrap_or_else(|| OTHER.to_owned());
+        let (version, probe) = (env!("CARGO_PKG_VERSION").to_owned(), BucketRight::ALL.to_vec());
+        let spec = ProbeSpec { version, probe, other };
         objects.put_spec(&spec).await?;
         let last = Mutex::new(String::new());
         let log = |line: FollowedLine<'_>| {
             let (FollowedLine::Sent(line) | FollowedLine::Note(line)) = line;
             line.clone_into(&mut last.lock().unwrap_or_else(PoisonError::into_inner));
         };
-        let (asked, began) = (FollowRequest::default(), Instant::now());
+        let (asked, began) = (FollowRequest::without_patience(), Instant::now());
         let followed = {
             let mut following = std::pin::pin!(self.follow(&objects, &log, &asked, Duration::ZERO, Beginning::Own));
             tokio::select! {

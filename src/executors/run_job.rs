@@ -127,7 +127,7 @@ pub(crate) async fn run(job: &StartedJob, mut signals: mpsc::Receiver<SignalName
     match spec {
         Ok(Specified::Job(spec)) => run_claimed(job, &attempt, &spec, signals).await,
         Ok(Specified::Probe(spec)) => {
-            let probed = Box::new(probe::probe(job, &spec.probe).await);
+            let probed = Box::new(probe::probe(job, &spec).await);
             finish(objects, &attempt, &RemoteResult::Probed(probed)).await
         }
         Err(why) => {

@@ -99,12 +99,14 @@ fn a_start_waits_for_the_quota() {
 }
 
 #[test]
-fn a_start_without_the_right_says_which_role_is_missing() {
+fn a_start_without_the_right_says_which_role_is_missing_and_waits_for_it() {
     on_google(two_projects(&[PLANNED], &["echo applied"]), async |ctx, runs| {
         runs.effect(Call::Run, Effect::Fail(403));
         let pull = ctx.open_dirs("change", &["a"]).await;
-        let told = ctx.next(&pull).await;
-        told.is("plan", "error").has("roles/run.jobsExecutorWithOverrides").has(JOB);
+        let job = ctx.next(&pull).await.is("plan", "success").job();
+        let (_, log) = ctx.request("GET", &format!("/jobs/{job}/log"), &[]).await;
+        assert!(log.contains("roles/run.jobsExecutorWithOverrides") && log.contains(JOB), "{log}");
+        assert_eq!((runs.calls(Call::Run), runs.executions().len()), (2, 1));
     });
 }
 

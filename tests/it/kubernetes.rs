@@ -212,9 +212,11 @@ fn a_server_without_the_right_says_which_one_it_needs() {
     let story = Story { rights: Some(&["list", "watch"]), ..Story::default() };
     in_cluster(&story, (&[PLANNED], &[APPLIED]), async |ctx, cluster, _| {
         let pull = ctx.open_dirs("change", &["a"]).await;
-        let said = ctx.next(&pull).await;
-        said.is("plan", "error").has("may not create Jobs in the namespace").has("cannot create resource");
+        log_has(ctx, "may not create Jobs in the namespace").await;
         assert!(cluster.jobs().await.is_empty());
+        // It is told when the right has been missing for a minute.
+        tokio::time::sleep(LIMIT).await;
+        ctx.next(&pull).await.is("plan", "error").has("cannot create resource");
     });
 }
 

@@ -66,7 +66,7 @@ fn prefix(digit: char) -> JobPrefix {
 }
 
 fn job(prefix: &JobPrefix) -> EngineJob<'_> {
-    EngineJob { prefix, grace: Duration::ZERO, beginning: Beginning::Own }
+    EngineJob { prefix, grace: Duration::ZERO, beginning: Beginning::Own, is_claimed: false }
 }
 
 fn of_earlier_leader(prefix: &JobPrefix) -> EngineJob<'_> {
@@ -144,7 +144,7 @@ async fn a_quota_leaves_no_doubt() {
 async fn a_refusal_tells_the_way_out() {
     let (cloud, a) = (Cloud::new("sleep 20").await, prefix('a'));
     cloud.double.effect(Call::Run, Effect::Fail(403));
-    let NotStarted::Never(why) = cloud.engine().start(job(&a), 1).await.unwrap_err() else { panic!("it is final") };
+    let NotStarted::NoRight(why) = cloud.engine().start(job(&a), 1).await.unwrap_err() else { panic!("it is a right") };
     assert_snapshot!(why, @"Cloud Run refuses it with 403 Forbidden: Permission 'run.jobs.run' denied on resource (or resource may not exist). Give the server's account `roles/run.jobsExecutorWithOverrides` and `roles/run.viewer` on the job `projects/acme/locations/europe-west1/jobs/tidelock-jobs`");
     let mut engine = cloud.engine();
     let [project, region, name] = ["acme", "europe-west1", "other"].map(str::to_owned);

@@ -39,7 +39,7 @@ fn made(template: &JobTemplate) -> Job {
     let identity = JobIdentity { executor: "plans", namespace: "jobs", env: &env, job_variable: VARIABLE };
     let prefix = prefix();
     template.job(
-        EngineJob { prefix: &prefix, grace: Duration::from_secs(300), beginning: Beginning::Own },
+        EngineJob { prefix: &prefix, grace: Duration::from_secs(300), beginning: Beginning::Own, is_claimed: false },
         2,
         &identity,
     )

@@ -1,11 +1,12 @@
 //! The job's side of a probe: what its account may do in the bucket, tried.
 
-use super::super::probe::{BucketRight, Probed};
+use super::super::probe::{BucketRight, ProbeSpec, Probed};
 use super::StartedJob;
 use crate::runner::local::state_lock::machine;
 use crate::settings::BucketAddress;
 use crate::vault::bucket::{Body, Bucket, BucketError, Generation, Written};
-use crate::vault::{jobs::JobPrefix, lease};
+use crate::vault::jobs::{JobPrefix, without_keys};
+use crate::vault::lease;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ const ACCOUNT_PATH: &str = "/computeMetadata/v1/instance/service-accounts/defaul
 const LONGEST_ACCOUNT: usize = 320;
 
 /// Tries these rights, and says where it runs.
-pub(super) async fn probe(job: &StartedJob, rights: &[BucketRight]) -> Probed {
-    let trying = TriedBucket { bucket: &*job.bucket, prefix: job.objects.prefix() };
+pub(super) async fn probe(job: &StartedJob, spec: &ProbeSpec) -> Probed {
+    let trying = TriedBucket { bucket: &*job.bucket, prefix: job.objects.prefix(), other: &spec.other };
     let (mut allowed, mut unknown) = (Vec::new(), Vec::new());
-    for &right in rights {
+    for &right in &spec.probe {
         match trying.may(right).await {
             Ok(true) => allowed.push(right),
             Ok(false) | Err(BucketError::Refused { .. } | BucketError::Hidden { .. }) => {}
@@ -41,6 +42,8 @@ pub(super) async fn probe(job: &StartedJob, rights: &[BucketRight]) -> Probed {
 struct TriedBucket<'a> {
     bucket: &'a dyn Bucket,
     prefix: &'a JobPrefix,
+    /// Name of another executor.
+    other: &'a str,
 }
 
 impl TriedBucket<'_> {
@@ -60,16 +63,21 @@ impl TriedBucket<'_> {
                 let Some(generation) = self.create(&name).await? else { return Ok(false) };
                 self.bucket.delete(&name, generation).await
             }
-            BucketRight::CreateElsewhere => {
-                // No server reads an object of this name as state.
-                let name = format!("doctor/{}", self.prefix.key());
-                let Some(generation) = self.create(&name).await? else { return Ok(false) };
-                if let Err(error) = self.bucket.delete(&name, generation).await {
-                    tracing::warn!("{name} is left: {error}");
-                }
-                Ok(true)
+            // No server reads an object of this name as state.
+            BucketRight::CreateElsewhere => self.may_create(&format!("doctor/{}", self.prefix.key())).await,
+            BucketRight::CreateAtAnother => {
+                self.may_create(&format!("jobs/{}/{}/probe", self.other, self.prefix.key())).await
             }
         }
+    }
+
+    /// Tries to create an object, which is deleted again.
+    async fn may_create(&self, name: &str) -> Result<bool, BucketError> {
+        let Some(generation) = self.create(name).await? else { return Ok(false) };
+        if let Err(error) = self.bucket.delete(name, generation).await {
+            tracing::warn!("{} is left: {error}", without_keys(name));
+        }
+        Ok(true)
     }
 
     fn own(&self, name: &str) -> String {
@@ -101,4 +109,25 @@ async fn account(job: &StartedJob) -> Option<String> {
     let told = tokio::time::timeout(ACCOUNT_LIMIT, asked).await.ok()?.ok()?;
     let is_name = (1..=LONGEST_ACCOUNT).contains(&told.len()) && told.bytes().all(|byte| byte.is_ascii_graphic());
     is_name.then_some(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vault::memory::{Memory, RequestFault};
+
+    #[tokio::test]
+    async fn an_object_of_another_executor_is_tried_and_not_left() {
+        let (bucket, prefix) = (Memory::new(), JobPrefix::new("plans", &"a".repeat(32)).unwrap());
+        let trying = TriedBucket { bucket: &*bucket, prefix: &prefix, other: "applies" };
+        assert!(trying.may(BucketRight::CreateAtAnother).await.unwrap());
+        let name = format!("jobs/applies/{}/probe", prefix.key());
+        assert_eq!(
+            (bucket.log(), bucket.names("")),
+            (vec![format!("put {name}"), format!("delete {name}")], Vec::new())
+        );
+        bucket.fail("put", &name, RequestFault::Refused);
+        let refused = trying.may(BucketRight::CreateAtAnother).await;
+        assert!(matches!(refused, Err(BucketError::Refused { .. })), "{refused:?}");
+    }
 }
