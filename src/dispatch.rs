@@ -23,6 +23,7 @@ mod late_outcomes;
 mod merge_again;
 mod merge_group;
 mod orphaned_state_locks;
+mod overdue_locks;
 mod page_commands;
 mod plan_invalidation;
 mod queues;
@@ -118,6 +119,7 @@ impl Handle {
         inner.tasks.spawn(plan_invalidation::run(Arc::clone(&inner)));
         inner.tasks.spawn(replans::run(Arc::clone(&inner)));
         inner.tasks.spawn(reminders::run(Arc::clone(&inner)));
+        inner.tasks.spawn(overdue_locks::run(Arc::clone(&inner)));
         inner.tasks.spawn(drift_schedule::run(Arc::clone(&inner)));
         inner.tasks.spawn(unknown_merges::run(Arc::clone(&inner)));
         inner.tasks.spawn(take_up::run(Arc::clone(&inner)));

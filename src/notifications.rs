@@ -1,23 +1,28 @@
-//! Notifications about applies and drift to the Slack and HTTP addresses of `webhooks`. They are recorded in the transaction that records
-//! the end of the apply or detection, so that a killed server loses none. Each receiver has a worker of its own, so that one which does
-//! not answer delays no other. A message is sent at least once, with an id that stays the same.
+//! Notifications of events to the receivers of `webhooks`: Slack, HTTP addresses, Teams, Google Chat, Pub/Sub and e-mail. They are recorded
+//! in the transaction that records the event, so that a killed server loses none. Each receiver has a worker of its own, so that one which
+//! does not answer delays no other. A message is sent at least once, with an id that stays the same.
 
+pub(crate) mod doctor;
+mod form;
 mod message;
+mod notice;
 mod send;
+mod smtp;
 
-use crate::domain::command::Command;
+use crate::domain::command::{Command, CommandName};
 use crate::domain::drift::DriftDetection;
 use crate::domain::notification::Notification;
-use crate::domain::{JobId, ProjectId, PullRequest};
+use crate::domain::waiting::ReplanId;
+use crate::domain::{JobId, Login, ProjectId, PullRequest};
 use crate::settings::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 use crate::store::notifications::PendingNotification;
 use crate::store::{Store, is_closed, is_deposed};
 use anyhow::Result;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use jiff::{SignedDuration, Timestamp};
+use notice::Notice;
 use secrecy::ExposeSecret as _;
 use send::{Sender, Sent};
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +50,50 @@ pub struct ApplyEnd<'a> {
     pub command: &'a Command,
     /// True if it succeeded.
     pub success: bool,
+    /// Its result in one line.
+    pub reason: &'a str,
+}
+
+/// A plan or an apply that failed.
+pub struct JobFailure<'a> {
+    /// Id of its job, or of its run if no job began.
+    pub id: &'a str,
+    pub command: CommandName,
+    /// Absent if the command failed before any project began.
+    pub project: Option<&'a ProjectId>,
+    pub pull: &'a PullRequest,
+    /// The person who requested it.
+    pub user: &'a Login,
+    /// Its result in one line.
+    pub reason: &'a str,
+}
+
+/// A pull request whose turn for projects has come.
+pub struct TurnCome<'a> {
+    pub replan: ReplanId,
+    pub pull: &'a PullRequest,
+    /// The projects that it waited for.
+    pub projects: &'a [ProjectId],
+}
+
+/// Approvals that do not count any more.
+pub struct ApprovalsLapsed<'a> {
+    /// Id of the job or run that has ended them.
+    pub id: &'a str,
+    pub pull: &'a PullRequest,
+    /// Absent for approvals of the pull request.
+    pub project: Option<&'a ProjectId>,
+    /// The approvals in words.
+    pub approvals: Vec<String>,
+    pub because: &'a str,
+}
+
+/// Projects that a pull request has locked for long.
+pub struct LocksOverdue<'a> {
+    pub pull: &'a PullRequest,
+    pub projects: Vec<ProjectId>,
+    /// Time of the oldest lock.
+    pub since: Timestamp,
 }
 
 /// Notifies receivers as long as this server leads. Cheap to clone.
@@ -115,48 +164,73 @@ impl Notifier {
         Ok(Notifier { inner: Arc::new(NotifierInner { settings, names, kinds, wakes, pauses, store, stop }) })
     }
 
-    /// Returns the notifications to record of an apply.
-    pub fn of_apply(&self, end: &ApplyEnd<'_>) -> Vec<Notification> {
-        let is_meant = |receiver: &NotificationReceiver| {
-            receiver.event == NotificationEvent::Apply
-                && receiver.workspace.is_match(&end.project.workspace)
-                && receiver.branch.is_match(&end.pull.base.branch)
-        };
-        self.to(is_meant, end.job.as_str(), |address| match address {
-            NotificationAddress::Slack { channel } => message::slack(channel, end),
-            NotificationAddress::Http { .. } => {
-                let kind = self.inner.kinds.get(&end.pull.id.repo.host.to_ascii_lowercase()).copied();
-                message::http(end, kind.unwrap_or_default())
-            }
-        })
+    /// Returns true if a receiver is notified of this event.
+    pub fn wants(&self, event: NotificationEvent) -> bool {
+        self.inner.settings.receivers.iter().any(|receiver| receiver.event == event)
     }
 
-    /// Returns the notifications to record of a detection; none if no project has drifted. As in Atlantis, filters do not count.
+    /// Returns the age of a lock after which receivers are notified; absent if there are none.
+    pub fn overdue_after(&self) -> Option<SignedDuration> {
+        let after = SignedDuration::try_from(self.inner.settings.lock_overdue_after).unwrap_or(SignedDuration::MAX);
+        self.wants(NotificationEvent::LockOverdue).then_some(after)
+    }
+
+    /// Returns the notifications to record of an apply: of its end and, if it failed, of its failure.
+    pub fn of_apply(&self, end: &ApplyEnd<'_>) -> Vec<Notification> {
+        let kind = self.inner.kinds.get(&end.pull.id.repo.host.to_ascii_lowercase()).copied();
+        let mut all = self.of(&Notice::of_apply(end, kind.unwrap_or_default()));
+        if !end.success {
+            let ApplyEnd { job, project, pull, command, reason, .. } = end;
+            let project = Some(*project);
+            let (id, user) = (job.as_str(), &command.user);
+            all.extend(self.of_failure(&JobFailure { id, command: CommandName::Apply, project, pull, user, reason }));
+        }
+        all
+    }
+
+    /// Returns the notifications to record of a detection; none if no project has drifted.
     pub fn of_drift(&self, detection: &DriftDetection) -> Vec<Notification> {
         if !detection.projects.iter().any(|(found, _)| found.finding.has_drift()) {
             return Vec::new();
         }
-        let is_meant = |receiver: &NotificationReceiver| receiver.event == NotificationEvent::Drift;
-        self.to(is_meant, detection.id.as_str(), |address| match address {
-            NotificationAddress::Slack { channel } => message::slack_drift(channel, detection),
-            NotificationAddress::Http { .. } => message::http_drift(detection),
-        })
+        self.of(&Notice::of_drift(detection))
     }
 
-    /// Returns a message to each selected receiver.
-    fn to(
-        &self,
-        is_meant: impl Fn(&NotificationReceiver) -> bool,
-        id: &str,
-        body: impl Fn(&NotificationAddress) -> Value,
-    ) -> Vec<Notification> {
+    /// Returns the notifications to record of a failed plan or apply.
+    pub fn of_failure(&self, failure: &JobFailure<'_>) -> Vec<Notification> {
+        self.of(&Notice::of_failure(failure))
+    }
+
+    /// Returns the notifications to record of a turn.
+    pub fn of_turn(&self, turn: &TurnCome<'_>) -> Vec<Notification> {
+        self.of(&Notice::of_turn(turn))
+    }
+
+    /// Returns the notifications to record of approvals that do not count any more.
+    pub fn of_lapsed(&self, lapsed: &ApprovalsLapsed<'_>) -> Vec<Notification> {
+        self.of(&Notice::of_lapsed(lapsed))
+    }
+
+    /// Returns the notifications to record of projects that are locked for long.
+    pub fn of_overdue(&self, overdue: &LocksOverdue<'_>) -> Vec<Notification> {
+        self.of(&Notice::of_overdue(overdue))
+    }
+
+    /// Returns a message to each receiver that is meant.
+    fn of(&self, notice: &Notice<'_>) -> Vec<Notification> {
         let NotifierInner { settings, names, .. } = &*self.inner;
+        let word = match notice.event {
+            // These had no word in their ids before there were others.
+            NotificationEvent::Apply | NotificationEvent::Drift => String::new(),
+            event => format!("{}-", event.word()),
+        };
         let mut all: Vec<Notification> = Vec::new();
-        for (receiver, name) in settings.receivers.iter().zip(names).filter(|(receiver, _)| is_meant(receiver)) {
+        for (receiver, name) in settings.receivers.iter().zip(names).filter(|(receiver, _)| is_meant(receiver, notice))
+        {
             // Two entries of one address lead to one message; each has filters of its own.
             if !all.iter().any(|other| other.receiver == *name) {
-                let body = body(&receiver.address);
-                all.push(Notification { id: format!("{id}-{name}"), receiver: name.clone(), body });
+                let (id, body) = (format!("{word}{}-{name}", notice.id), form::of(&receiver.address, notice));
+                all.push(Notification { id, receiver: name.clone(), body });
             }
         }
         all
@@ -180,13 +254,32 @@ impl Notifier {
     }
 }
 
-/// Returns the name of a receiver in the state and the log: a channel, or the digest of an address, which may contain a secret.
+/// Returns true if the receiver is notified of this event, and its expressions match. As in Atlantis, they do not count for drift. A notice
+/// without projects is in every workspace.
+fn is_meant(receiver: &NotificationReceiver, notice: &Notice<'_>) -> bool {
+    let is_in = |project: &&ProjectId| receiver.workspace.is_match(&project.workspace);
+    let matches = || {
+        receiver.branch.is_match(notice.base_branch)
+            && (notice.projects.is_empty() || notice.projects.iter().any(is_in))
+    };
+    receiver.event == notice.event && (notice.event == NotificationEvent::Drift || matches())
+}
+
+/// Returns the name of a receiver in the state and the log: a channel, a topic, or the digest of an address, which may contain a secret or
+/// the names of people.
 fn name(address: &NotificationAddress) -> String {
+    let digest = |kind: &str, text: &str| {
+        let digest = Sha256::digest(text);
+        format!("{kind}:{}", hex::encode(&digest[..NAME_BYTES]))
+    };
     match address {
         NotificationAddress::Slack { channel } => format!("slack:{channel}"),
-        NotificationAddress::Http { url } => {
-            let digest = Sha256::digest(url.expose_secret());
-            format!("http:{}", hex::encode(&digest[..NAME_BYTES]))
+        NotificationAddress::Http { url } => digest("http", url.expose_secret()),
+        NotificationAddress::Teams { url } => digest("teams", url.expose_secret()),
+        NotificationAddress::GoogleChat { url } => digest("google_chat", url.expose_secret()),
+        NotificationAddress::PubSub { topic } => format!("pubsub:{topic}"),
+        NotificationAddress::Email { to } => {
+            digest("email", &to.iter().map(|one| one.email.to_string()).collect::<Vec<_>>().join(","))
         }
     }
 }
@@ -247,7 +340,7 @@ impl ReceiverWorker {
     async fn one(&self, one: &PendingNotification) -> Result<Option<Duration>> {
         let (receiver, id) = (&self.name, &one.notification.id);
         self.store.may_act().await?;
-        match self.sender.send(&self.address, &one.notification).await {
+        match self.sender.send(&self.address, one).await {
             Sent::Taken => Ok(None),
             Sent::Refused(why) => {
                 tracing::error!(receiver, id, "a notification is given up: {why}");
@@ -263,13 +356,4 @@ impl ReceiverWorker {
             }
         }
     }
-}
-
-/// Checks the token of Slack; absent if no receiver is a channel. For the doctor.
-pub(crate) async fn slack_account(settings: &Arc<NotificationSettings>) -> Option<Result<String, String>> {
-    let is_slack = |receiver: &NotificationReceiver| matches!(receiver.address, NotificationAddress::Slack { .. });
-    if !settings.receivers.iter().any(is_slack) {
-        return None;
-    }
-    Some(Sender::new(Arc::clone(settings)).slack_account().await)
 }

@@ -24,6 +24,7 @@ mod run_job;
 mod server;
 mod sign_in;
 mod sleep;
+mod smtp;
 mod steps;
 mod table;
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub(crate) use run_job::JOB_VARIABLE;
 pub use run_job::JobSettings;
 pub use server::{AccessSettings, MachineLimits, Settings, SleepSettings, StepSettings, VaultSettings};
 pub use sign_in::{DomainSource, GithubOauthSettings, OidcSettings, SignInSettings};
+pub use smtp::{SmtpEncryption, SmtpSettings};
 pub use tfe::TfeSettings;
 pub use traces::TraceSettings;
 pub use typed::SettingProblem;

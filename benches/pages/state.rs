@@ -192,6 +192,7 @@ fn lock(pull: usize, project: ProjectId, since: Timestamp) -> ProjectLock {
         url: url(pull),
         user: Login::new(person(pull)),
         since,
+        overdue: None,
     };
     let (repo, address) = (repo(repo_of(pull)), StateAddress::default());
     ProjectLock { repo, project, holder, applied: false, why: None, address }

@@ -4,6 +4,7 @@
 
 mod executors;
 mod machine;
+mod receivers;
 pub(super) mod report;
 mod state;
 #[cfg(test)]
@@ -15,7 +16,6 @@ use super::https::Certificate;
 use super::server::STACK;
 use super::services::Parts;
 use super::{fail, hosts, logging, policies, say};
-use crate::notifications::slack_account;
 use crate::settings::{Settings, SettingsError};
 use anyhow::Context as _;
 use report::Findings;
@@ -151,7 +151,7 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
     findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
-    let (state, executors, wake, hosts, web, slack, machine) = tokio::join!(
+    let (state, executors, wake, hosts, web, receivers, machine) = tokio::join!(
         state::check(settings, asked),
         async {
             match &parts {
@@ -162,18 +162,11 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
         async { if asked.from_outside { Findings::default() } else { wake::check(settings).await } },
         hosts::check(settings, &events),
         web::check(settings, &events, asked),
-        slack_account(&settings.notifications),
+        receivers::check(settings),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );
-    for part in [machine, state, executors, wake, hosts, web] {
+    for part in [machine, state, executors, wake, hosts, web, receivers] {
         findings.extend(part);
-    }
-    match slack {
-        None => {}
-        Some(Ok(account)) => findings.fine("slack", format!("the token is that of {account}")),
-        Some(Err(error)) => {
-            findings.fault("slack", error, "give the token of a Slack app with the scope chat:write as slack-token")
-        }
     }
     findings
 }

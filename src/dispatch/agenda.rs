@@ -2,7 +2,7 @@
 
 use super::inner::Inner;
 use super::late_jobs::NextLateLook;
-use super::{drift_schedule, reminders};
+use super::{drift_schedule, overdue_locks, reminders};
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
@@ -51,6 +51,7 @@ pub(super) async fn read(inner: &Inner) -> Result<Agenda> {
         (inner.ctx.notifier.next().await?.map(on_clock), "notifications are to be sent"),
         (late_look.map(on_clock), "jobs that were given up are looked at"),
         (reminders::next(inner).await?, "reminders are due"),
+        (overdue_locks::next(inner).await?, "overdue locks are told"),
         (drift_schedule::next(inner).await?, "a drift detection is due"),
         ((!no_unknown_merge).then(|| now + UNKNOWN_MERGES), "merges are looked at"),
     ];

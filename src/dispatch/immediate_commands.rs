@@ -279,6 +279,7 @@ pub(super) fn merged_as(pull: &PullRequest, commit: Option<CommitSha>) -> Merged
         url: pull.url.clone(),
         user: pull.author.clone(),
         since: Timestamp::now(),
+        overdue: None,
     };
     let (head, branch) = (pull.head.commit.clone(), pull.base.branch.clone());
     MergedPull { head, commit, branch, at: Timestamp::now(), holder, into: MergedInto::Applied }
@@ -365,6 +366,7 @@ mod tests {
                 url: String::new(),
                 user: "alice".into(),
                 since: Timestamp::from_second(second).unwrap(),
+                overdue: None,
             },
             why: None,
             address: Default::default(),

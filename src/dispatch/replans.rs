@@ -9,11 +9,12 @@ use super::recorder;
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::reply::Message;
 use crate::domain::state::Cause;
-use crate::domain::waiting::{Replan, ReplanId, WaitingPull};
+use crate::domain::waiting::{Replan, ReplanId, ReplanState, WaitingPull};
 use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::execute::permissions::{self, Planner};
 use crate::execute::{self, measured};
-use crate::store::is_deposed;
+use crate::notifications::{Notifier, TurnCome};
+use crate::store::{Tx, is_deposed};
 use anyhow::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -96,7 +97,17 @@ pub(super) fn take_up(inner: &Arc<Inner>, replan: Replan) {
 /// Plans the due projects of one, by the rules of autoplan.
 pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item: &Item) -> Result<()> {
     let of = id.clone();
-    let begun = recorder::transaction(inner, move |tx| tx.begin_replan(replan, &of)).await?;
+    let notifier = inner.ctx.notifier.clone();
+    let begun = recorder::transaction(inner, move |tx| {
+        let is_new = tx.replan(replan)?.is_some_and(|known| known.state == ReplanState::Queued);
+        let due = tx.begin_replan(replan, &of)?;
+        if is_new {
+            notify(tx, &notifier, replan, &of, due.as_deref().unwrap_or_default())?;
+        }
+        Ok(due)
+    });
+    let begun = begun.await?;
+    inner.ctx.notifier.wake();
     // After a rename it is enqueued again under the new name.
     let Some(due) = begun else { return Ok(()) };
     if let Err(error) = note_waits(inner, id, &due).await {
@@ -130,6 +141,16 @@ pub(super) async fn plan(inner: &Arc<Inner>, id: &PullId, replan: ReplanId, item
     let target = Target { exactly: due, ..Target::default() };
     let command = Command { target, ..Command::new(CommandName::Plan, Trigger::Replan, sender) };
     plan_unasked(inner, pull, command, &item.cause).await
+}
+
+/// Records the notifications of a turn: the pull request was refused these projects, and has them now.
+fn notify(tx: &Tx<'_>, notifier: &Notifier, replan: ReplanId, of: &PullId, due: &[ProjectId]) -> Result<()> {
+    let waits = tx.waits_of(of)?.into_iter();
+    let waited = waits.filter(|wait| wait.cause.is_refusal() && due.contains(&wait.project));
+    let projects: Vec<ProjectId> = waited.map(|wait| wait.project).collect();
+    let Some(pull) = tx.pull(of)?.filter(|_| !projects.is_empty()) else { return Ok(()) };
+    let turn = TurnCome { replan, pull: &pull, projects: &projects };
+    notifier.of_turn(&turn).iter().try_for_each(|one| tx.notify(one))
 }
 
 /// Measures for how long the pull request was in line for the projects whose turn it is now.

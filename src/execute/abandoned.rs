@@ -75,7 +75,8 @@ fn notifications(tx: &Tx<'_>, notifier: &Notifier, job: &Job) -> Result<Vec<Noti
     }
     let command = Command::new(CommandName::Apply, Trigger::Comment, job.user.clone());
     let success = job.outcome.as_ref().is_some_and(|outcome| outcome.outcome.is_success());
-    Ok(notifier.of_apply(&ApplyEnd { job: &job.id, project, pull: &pull, command: &command, success }))
+    let (job, reason) = (&job.id, job.summary.as_str());
+    Ok(notifier.of_apply(&ApplyEnd { job, project, pull: &pull, command: &command, success, reason }))
 }
 
 /// Invalidates plans on the state of an apply with an unknown end, and marks its project as errored unless a later command updated it.

@@ -131,6 +131,7 @@ impl JobFacts {
         let JobFacts { job, times, status, change } = self;
         tx.put_job(job)?;
         tx.put_job_times(&job.id, times)?;
+        notices.notify_of_plan(tx, job)?;
         // Effects of the change may say more about the project, so they come after the status.
         tx.post(&job.pull, status.clone().map(|status| Effect::Status { commit: job.head.clone(), status }))?;
         match change {
@@ -140,7 +141,10 @@ impl JobFacts {
                 lock.iter().try_for_each(|event| tx.record_lock_event(event).map(drop))?;
                 tx.put_project_status(&job.pull, status)
             }
-            JobChange::PoliciesChecked(record) => tx.put_policy_check(record),
+            JobChange::PoliciesChecked(record) => {
+                notices.notify_of_check(tx, job, record)?;
+                tx.put_policy_check(record)
+            }
             JobChange::StateChanged(change) => change.record(tx, job, notices),
             JobChange::Audited(entry) => tx.audit(entry),
         }

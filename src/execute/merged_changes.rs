@@ -114,7 +114,7 @@ async fn merged_into(ctx: &Context, pull: &PullRequest) -> Result<MergedInto> {
         return Ok(MergedInto::Applied);
     }
     let (title, url, user, since) = (onto.title, onto.url, onto.author, Timestamp::now());
-    Ok(MergedInto::HeadOf(Box::new(LockHolder { pull: onto.id, title, url, user, since })))
+    Ok(MergedInto::HeadOf(Box::new(LockHolder { pull: onto.id, title, url, user, since, overdue: None })))
 }
 
 async fn find(ctx: &Context, pull: &PullRequest) -> Result<ChangedProjects> {

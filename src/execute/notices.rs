@@ -4,12 +4,16 @@
 use super::answer::reply_without_run;
 use super::context::Context;
 use super::plan::remove_plan_files;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Outcome, Reason};
 use crate::domain::ownership::{InvalidatedPlan, InvalidationCause, OwnerState};
+use crate::domain::policies::PolicyCheckRecord;
 use crate::domain::reply::Message;
-use crate::domain::state::{Effect, PlanRecord};
+use crate::domain::state::{Effect, Job, PlanRecord};
 use crate::domain::waiting::PlannedAgain;
 use crate::domain::{JobId, ProjectId, PullId, RunId};
 use crate::locks::{Consequences, LockEvent};
+use crate::notifications::{ApprovalsLapsed, JobFailure, Notifier};
 use crate::render::RenderOptions;
 use crate::render::statuses::Statuses;
 use crate::reply::comments;
@@ -28,6 +32,7 @@ pub(crate) struct NoticeWriter {
     hosts: Hosts,
     rendering: RenderOptions,
     statuses: Statuses,
+    notifier: Notifier,
     after: Arc<Mutex<AfterCommit>>,
 }
 
@@ -45,6 +50,7 @@ impl NoticeWriter {
             hosts: ctx.hosts.clone(),
             rendering: ctx.rendering.clone(),
             statuses: ctx.statuses.clone(),
+            notifier: ctx.notifier.clone(),
             after: Arc::default(),
         }
     }
@@ -122,6 +128,39 @@ impl NoticeWriter {
         after.dropped.push(plan.clone());
     }
 
+    /// Records the notifications of a plan that broke. That of an apply comes with its end.
+    pub(super) fn notify_of_plan(&self, tx: &Tx<'_>, job: &Job) -> Result<()> {
+        let has_failed = job.outcome.as_ref().is_some_and(|outcome| {
+            outcome.command == CommandName::Plan
+                && matches!(&outcome.outcome, Outcome::Errored(fault) if is_failure(fault.reason))
+        });
+        if !has_failed || job.pull.is_branch() {
+            return Ok(());
+        }
+        let Some(pull) = tx.pull(&job.pull)? else { return Ok(()) };
+        let (id, project) = (job.id.as_str(), job.project.as_ref());
+        let (command, user, reason) = (CommandName::Plan, &job.user, job.summary.as_str());
+        let failure = JobFailure { id, command, project, pull: &pull, user, reason };
+        self.notifier.of_failure(&failure).iter().try_for_each(|one| tx.notify(one))
+    }
+
+    /// Records the notifications of the policy approvals that end with this check, which replaces an earlier one.
+    pub(super) fn notify_of_check(&self, tx: &Tx<'_>, job: &Job, check: &PolicyCheckRecord) -> Result<()> {
+        let Some(earlier) = tx.policy_check(&check.pull, &check.project)? else { return Ok(()) };
+        let lapsed = check.lapsed_since(&earlier).into_iter();
+        let approvals: Vec<String> =
+            lapsed.map(|lapsed| format!("{} of policy set {}", lapsed.by.shown(), lapsed.set)).collect();
+        let Some(pull) = tx.pull(&check.pull)?.filter(|_| !approvals.is_empty()) else { return Ok(()) };
+        let lapsed = ApprovalsLapsed {
+            id: job.id.as_str(),
+            pull: &pull,
+            project: Some(&check.project),
+            approvals,
+            because: "a new plan has findings that these approvals do not cover",
+        };
+        self.notifier.of_lapsed(&lapsed).iter().try_for_each(|one| tx.notify(one))
+    }
+
     pub(super) fn statuses(&self) -> &Statuses {
         &self.statuses
     }
@@ -136,6 +175,12 @@ impl NoticeWriter {
         after.told.iter().for_each(|pull| ctx.outbox.wake(pull));
         remove_plan_files(ctx, &after.dropped).await;
     }
+}
+
+/// Returns true if something broke, and neither a rule nor a person has stopped it.
+pub(super) fn is_failure(reason: Reason) -> bool {
+    use Reason::{Apply, Config, Init, Internal, Plan, Timeout};
+    matches!(reason, Init | Plan | Apply | Timeout | Config | Internal)
 }
 
 /// Returns true if a pull request, as it was planned last, changes a project in mode `strict`.

@@ -354,6 +354,7 @@ fn holder(work: &CommandRun) -> LockHolder {
         url: work.pull.url.clone(),
         user: work.command.user.clone(),
         since: Timestamp::now(),
+        overdue: None,
     }
 }
 

@@ -10,18 +10,20 @@ use super::context::Context;
 use super::job_end::JobEnd;
 use super::measured;
 use super::not_run::NotRun;
-use super::notices::NoticeWriter;
+use super::notices::{NoticeWriter, is_failure};
 use super::policies::CheckedPlans;
 use super::prepare::Stop;
 use super::unrecorded_outcomes;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::drift::DriftApplyEnd;
+use crate::domain::notification::Notification;
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, ProjectState, ProjectStatus};
 use crate::domain::{JobId, ProjectId};
 use crate::locks::LockEvent;
 use crate::meters::WorkResult;
+use crate::notifications::JobFailure;
 use crate::render::marker;
 use crate::reply::comments::policy_reply_of;
 use crate::store::{Claim, Tx, is_deposed};
@@ -312,6 +314,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     let executable = &ctx.rendering.executable;
     run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
     let (automerger, mut merging) = (Automerger::new(ctx), answer.outcomes().to_vec());
+    let notifications = failure_of_command(ctx, work, &answer);
     (run.fault, run.end) = (answer.fault(), Some(answer.end()));
     let (follows, next) = (answer.follows.clone(), answer.follows);
     let mut comments = answer.body.map(|body| ctx.comments(&work.reply(body))).unwrap_or_default();
@@ -347,6 +350,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             let told =
                 told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });
             tx.post(&pull, told.chain(comments))?;
+            notifications.iter().try_for_each(|one| tx.notify(one))?;
             if name == CommandName::Plan {
                 tx.tell_seen_plans(&pull, &run.id, run.finished.unwrap_or(run.started))?;
                 if !is_merged {
@@ -376,6 +380,17 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     notices.after_commit(ctx).await;
     ctx.notifier.wake();
     Ok(Ended::Answered { follows: next.map(Box::new) })
+}
+
+/// Returns the notifications of a plan or an apply that broke before any project began.
+fn failure_of_command(ctx: &Context, work: &CommandRun, answer: &CommandAnswer) -> Vec<Notification> {
+    let Some(ReplyBody::CommandError(fault)) = &answer.body else { return Vec::new() };
+    let command = work.command.name;
+    if !matches!(command, CommandName::Plan | CommandName::Apply) || !is_failure(fault.reason) {
+        return Vec::new();
+    }
+    let (id, pull, user) = (work.run.id.as_str(), &work.pull, &work.command.user);
+    ctx.notifier.of_failure(&JobFailure { id, command, project: None, pull, user, reason: &fault.message })
 }
 
 /// Returns the comments on the policy checks of a plan, which are a separate reply.

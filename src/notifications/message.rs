@@ -1,4 +1,4 @@
-//! Messages to receivers, in Atlantis' words and format. Pure functions.
+//! Messages about applies and drift in Atlantis' words and format. Pure functions.
 
 use super::ApplyEnd;
 use crate::domain::drift::DriftDetection;
@@ -45,26 +45,21 @@ fn repo(pull: &PullRequest, host_kind: u8) -> Value {
     })
 }
 
-/// Returns the message for a channel of Slack.
-pub(super) fn slack(channel: &str, end: &ApplyEnd<'_>) -> Value {
+/// Returns the attachment for a channel of Slack.
+pub(super) fn slack(end: &ApplyEnd<'_>) -> Value {
     let ApplyEnd { project, pull, command, success, .. } = end;
     let (color, word) = if *success { ("good", "succeeded") } else { ("danger", "failed") };
     let field = |title: &str, value: &str| json!({"title": title, "value": escaped(value), "short": true});
     let directory = if project.dir == "." { "/" } else { &project.dir };
     json!({
-        "channel": channel,
-        "as_user": true,
-        "text": "",
-        "attachments": [{
-            "color": color,
-            "text": format!("Apply {word} for <{}|{}>", escaped(&pull.url), escaped(&pull.id.repo.full_name())),
-            "fields": [
-                field("Workspace", &project.workspace),
-                field("Branch", &pull.head.branch),
-                field("User", command.user.shown()),
-                field("Directory", directory),
-            ],
-        }],
+        "color": color,
+        "text": format!("Apply {word} for <{}|{}>", escaped(&pull.url), escaped(&pull.id.repo.full_name())),
+        "fields": [
+            field("Workspace", &project.workspace),
+            field("Branch", &pull.head.branch),
+            field("User", command.user.shown()),
+            field("Directory", directory),
+        ],
     })
 }
 
@@ -96,25 +91,20 @@ pub(super) fn http_drift(detection: &DriftDetection) -> Value {
     })
 }
 
-/// Returns the message about drift for a channel of Slack.
-pub(super) fn slack_drift(channel: &str, detection: &DriftDetection) -> Value {
+/// Returns the attachment about drift for a channel of Slack.
+pub(super) fn slack_drift(detection: &DriftDetection) -> Value {
     let field = |title: &str, value: &str| json!({"title": title, "value": escaped(value), "short": true});
     let repo = detection.repo.full_name();
     let count = format!("{} of {}", with_drift(detection), detection.projects.len());
     json!({
-        "channel": channel,
-        "as_user": true,
-        "text": "",
-        "attachments": [{
-            "color": "danger",
-            "text": format!("Drift detected in {}", escaped(&repo)),
-            "fields": [
-                field("Repository", &repo),
-                field("Ref", &detection.reference),
-                field("Projects with drift", &count),
-                field("Detection ID", detection.id.as_str()),
-            ],
-        }],
+        "color": "danger",
+        "text": format!("Drift detected in {}", escaped(&repo)),
+        "fields": [
+            field("Repository", &repo),
+            field("Ref", &detection.reference),
+            field("Projects with drift", &count),
+            field("Detection ID", detection.id.as_str()),
+        ],
     })
 }
 
@@ -123,6 +113,6 @@ fn with_drift(detection: &DriftDetection) -> usize {
 }
 
 /// Escapes text so that Slack reads it neither as a link nor as a mention.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,19 +1,22 @@
 //! Sends one notification. It follows no redirect: a configured address must lead nowhere else, such as to a metadata server.
 
-use crate::domain::notification::Notification;
+use super::smtp;
+use crate::google_api::{GoogleApi, GoogleApiError};
 use crate::settings::{NotificationAddress, NotificationSettings};
+use crate::store::notifications::PendingNotification;
 use http::StatusCode;
-use reqwest::header::RETRY_AFTER;
-use reqwest::{Client, ClientBuilder, RequestBuilder, Response};
-use secrecy::ExposeSecret as _;
-use serde_json::Value;
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use url::{Host, Url};
 
 /// Time limit of one attempt, including the response.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes that are read of a response.
 const MAX_ANSWER: usize = 64 * 1024;
 /// Maximum number of characters of a response that are logged.
@@ -27,6 +30,13 @@ const PASSING: [&str; 6] =
     ["ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout"];
 /// ... and errors that no change of the token or the channel corrects.
 const HOPELESS: [&str; 4] = ["msg_too_long", "no_text", "invalid_attachments", "too_many_attachments"];
+
+/// Address of Pub/Sub.
+const PUBSUB: &str = "https://pubsub.googleapis.com";
+/// Permission that a publisher needs on its topic.
+const PUBLISH: &str = "pubsub.topics.publish";
+/// Text in an answer 200 of Teams' older webhooks about a message that was not delivered.
+const UNDELIVERED: &str = "Microsoft Teams endpoint returned HTTP error";
 
 /// Result of one attempt.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,34 +54,94 @@ pub(super) struct Sender {
     settings: Arc<NotificationSettings>,
     /// One client for the proxies of the environment, and one without proxies for this machine.
     clients: [OnceCell<Client>; 2],
+    pubsub: GoogleApi,
+}
+
+/// Published messages.
+#[derive(Deserialize)]
+struct Published {}
+
+/// Permissions that this machine's account has.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Permissions {
+    permissions: Vec<String>,
 }
 
 impl Sender {
     pub(super) fn new(settings: Arc<NotificationSettings>) -> Sender {
-        Sender { settings, clients: Default::default() }
+        let pubsub = GoogleApi::new("Pub/Sub", PUBSUB, settings.pubsub_endpoint.clone());
+        Sender { settings, clients: Default::default(), pubsub }
     }
 
     /// Makes one attempt to send one notification.
-    pub(super) async fn send(&self, address: &NotificationAddress, notification: &Notification) -> Sent {
+    pub(super) async fn send(&self, address: &NotificationAddress, pending: &PendingNotification) -> Sent {
         match address {
-            NotificationAddress::Http { url } => match self.post(url.expose_secret()).await {
-                Ok(request) => {
-                    let headers = self.settings.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
-                    let request = headers.fold(request, |request, (name, value)| request.header(name, value));
-                    tried(request.header(ID, &notification.id).json(&notification.body), over_http).await
-                }
+            NotificationAddress::PubSub { topic } => self.publish(topic, &pending.notification.body).await,
+            NotificationAddress::Email { to } => match &self.settings.smtp {
+                Some(smtp) => smtp::send(smtp, to, pending).await,
+                None => Sent::Later("there is no smtp-host".to_owned(), Duration::ZERO),
+            },
+            _ => match self.request(address, pending).await {
+                Ok(request) => match address {
+                    NotificationAddress::Slack { .. } => tried(request, over_slack).await,
+                    NotificationAddress::Teams { .. } => tried(request, over_teams).await,
+                    _ => tried(request, over_http).await,
+                },
                 Err(why) => Sent::Later(why, Duration::ZERO),
             },
+        }
+    }
+
+    /// Returns the request to a receiver with a URL.
+    async fn request(
+        &self,
+        address: &NotificationAddress,
+        pending: &PendingNotification,
+    ) -> Result<RequestBuilder, String> {
+        let (id, body) = (&pending.notification.id, &pending.notification.body);
+        let empty = SecretString::default();
+        let url = address.url().unwrap_or(&empty).expose_secret();
+        match address {
             NotificationAddress::Slack { .. } => {
-                let url = format!("{}/chat.postMessage", self.settings.slack_api_url);
+                let request = self.post(&format!("{}/chat.postMessage", self.settings.slack_api_url)).await?;
                 let token = self.settings.slack_token.as_ref().map(|token| token.expose_secret().trim());
-                match self.post(&url).await {
-                    Ok(request) => {
-                        tried(request.bearer_auth(token.unwrap_or_default()).json(&notification.body), over_slack).await
-                    }
-                    Err(why) => Sent::Later(why, Duration::ZERO),
-                }
+                Ok(request.bearer_auth(token.unwrap_or_default()).json(body))
             }
+            // Without a charset, Teams counts two bytes for each character.
+            NotificationAddress::Teams { .. } => {
+                let request = self.post(url).await?.header(CONTENT_TYPE, "application/json; charset=utf-8");
+                Ok(request.body(body.to_string()))
+            }
+            NotificationAddress::GoogleChat { .. } => Ok(self.post(&in_thread(url, id)?).await?.json(body)),
+            _ => {
+                let headers = self.settings.headers.iter().map(|(name, value)| (name.clone(), value.clone()));
+                let request = self.post(url).await?;
+                let request = headers.fold(request, |request, (name, value)| request.header(name, value));
+                Ok(request.header(ID, id).json(body))
+            }
+        }
+    }
+
+    async fn publish(&self, topic: &str, body: &Value) -> Sent {
+        match self.pubsub.call::<Published, _>(Method::POST, &format!("v1/{topic}:publish"), &[], Some(body)).await {
+            Ok(_) => Sent::Taken,
+            Err(GoogleApiError::Refused { status, message, .. }) => match status.as_u16() {
+                // Errors that the operator can correct.
+                401 | 403 | 404 => Sent::Later(format!("{status}: {message}"), Duration::ZERO),
+                _ => Sent::Refused(format!("{status}: {message}")),
+            },
+            Err(error) => Sent::Later(error.to_string(), Duration::ZERO),
+        }
+    }
+
+    /// Returns an error unless this machine's account may publish to the topic.
+    pub(super) async fn may_publish(&self, topic: &str) -> Result<(), String> {
+        let (path, body) = (format!("v1/{topic}:testIamPermissions"), json!({"permissions": [PUBLISH]}));
+        let asked = self.pubsub.call::<Permissions, _>(Method::POST, &path, &[], Some(&body)).await;
+        match asked.map_err(|error| error.to_string())?.permissions.iter().any(|known| known == PUBLISH) {
+            true => Ok(()),
+            false => Err(format!("this server's account lacks {PUBLISH} there")),
         }
     }
 
@@ -145,6 +215,31 @@ fn over_http(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
     }
 }
 
+/// Judges the response of Teams, whose older webhooks answer 200 for messages that they could not deliver.
+fn over_teams(answer: ReceiverAnswer) -> Sent {
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    match text.split_once(UNDELIVERED) {
+        Some((_, error)) if answer.status.is_success() && error.trim_start().starts_with("413") => {
+            Sent::Refused("Teams answers that the message is too large".to_owned())
+        }
+        Some(_) if answer.status.is_success() => {
+            Sent::Later(format!("Teams answers: {}", response_excerpt(text.as_bytes())), answer.wait)
+        }
+        _ => over_http(answer),
+    }
+}
+
+/// Returns the URL of a webhook of Google Chat with the parameters that answer in the thread and that make the message unique.
+fn in_thread(url: &str, id: &str) -> Result<String, String> {
+    let mut url = Url::parse(url).map_err(|_| "its url is none".to_owned())?;
+    for (name, value) in [("messageReplyOption", "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"), ("requestId", id)] {
+        if !url.query_pairs().any(|(known, _)| known == name) {
+            url.query_pairs_mut().append_pair(name, value);
+        }
+    }
+    Ok(url.into())
+}
+
 /// Judges the response of Slack, whose JSON says whether it accepted the message.
 fn over_slack(ReceiverAnswer { status, wait, body }: ReceiverAnswer) -> Sent {
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -188,7 +283,7 @@ fn wait(response: &Response) -> Duration {
 }
 
 /// Returns the beginning of a response in one line.
-fn response_excerpt(body: &[u8]) -> String {
+pub(super) fn response_excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect()
@@ -217,6 +312,28 @@ mod tests {
                 Sent::Refused(format!("{}: a b", StatusCode::from_u16(status).unwrap()))
             );
         }
+    }
+
+    #[test]
+    fn teams_is_not_believed_where_it_answers_200_for_an_error() {
+        assert_eq!(over_teams(answered(202, "")), Sent::Taken);
+        assert_eq!(over_teams(answered(200, "1")), Sent::Taken);
+        let said = |status: u16| {
+            format!("Webhook message delivery failed with error: {UNDELIVERED} {status} with ContextId x")
+        };
+        assert!(matches!(over_teams(answered(200, &said(429))), Sent::Later(..)));
+        assert!(matches!(over_teams(answered(200, &said(413))), Sent::Refused(_)));
+        assert!(matches!(over_teams(answered(400, "bad card")), Sent::Refused(_)));
+    }
+
+    #[test]
+    fn a_message_of_google_chat_is_unique_and_in_its_thread() {
+        let url = in_thread("https://chat.googleapis.com/v1/spaces/A/messages?key=K&token=T", "turn-1").unwrap();
+        let expected = "https://chat.googleapis.com/v1/spaces/A/messages?key=K&token=T\
+            &messageReplyOption=REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD&requestId=turn-1";
+        assert_eq!(url, expected);
+        let own = in_thread("https://chat.example/?messageReplyOption=REPLY_MESSAGE_OR_FAIL", "a").unwrap();
+        assert_eq!(own, "https://chat.example/?messageReplyOption=REPLY_MESSAGE_OR_FAIL&requestId=a");
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub(super) fn lock(name: &str, dir: &str, workspace: &str, number: u64) -> Proje
         url: url(number),
         user: "alice".into(),
         since: ago(125),
+        overdue: None,
         pull: id,
     };
     ProjectLock {

@@ -40,7 +40,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("runner", &["domain", "config", "inputs", "schedule", "terraform", "checkout", "platform", "policy", "process"]),
     ("store", &["domain", "locks", "vault"]),
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
-    ("notifications", &["domain", "retry", "settings", "store"]),
+    ("notifications", &["domain", "google_api", "retry", "settings", "store"]),
     ("traces", &["domain", "settings"]),
     ("reply", &["domain", "render", "store", "traces", "vcs", "retry"]),
     ("meters", &["domain", "settings"]),

@@ -30,6 +30,7 @@ mod locks;
 pub mod logs;
 mod moves;
 pub mod notifications;
+pub mod overdue;
 mod owners;
 mod plans;
 mod policies;

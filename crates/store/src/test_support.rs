@@ -50,6 +50,7 @@ impl Tx<'_> {
             title: String::new(),
             user: "alice".into(),
             since: Timestamp::UNIX_EPOCH,
+            overdue: None,
         };
         let project = ProjectId { dir: "any".into(), workspace: "default".into(), name: None };
         let lock = ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() };

@@ -7,6 +7,7 @@ mod figures;
 mod history;
 mod listing;
 mod model;
+mod overdue;
 mod projects;
 mod reach;
 mod records;
@@ -83,6 +84,7 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
         title: "Add a subnet".into(),
         user: "alice".into(),
         since: at(since),
+        overdue: None,
     };
     ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() }
 }

@@ -124,6 +124,7 @@ pub(in super::super) mod tests {
             url: String::new(),
             user: "alice".into(),
             since: Timestamp::UNIX_EPOCH,
+            overdue: None,
         };
         let project = ProjectId { dir: "net".into(), workspace: "default".into(), name: None };
         ProjectLock {

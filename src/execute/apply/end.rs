@@ -33,7 +33,9 @@ pub(in super::super) async fn change(
         updated: Timestamp::now(),
         waits_for: Vec::new(),
     };
-    let end = ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
+    let reason = ctx.statuses.one_line(outcome);
+    let (id, pull, command) = (&job.record.id, &work.pull, &work.command);
+    let end = ApplyEnd { job: id, project: &config.id, pull, command, success, reason: &reason };
     let whole = success && plan.part.is_none();
     JobChange::StateChanged(Box::new(StateChangeEnd {
         invalidates_plans: true,

@@ -156,6 +156,7 @@ impl DriftPlans<'_> {
             url: String::new(),
             user: work.command.user.clone(),
             since: Timestamp::now(),
+            overdue: None,
         };
         let (repo, project) = (self.of.request.repo.clone(), planned.config.id.clone());
         ProjectLock { repo, project, holder, applied: false, why: None, address: StateAddress::default() }

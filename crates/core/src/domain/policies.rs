@@ -60,6 +60,15 @@ pub struct PolicyApproval {
     pub items: Vec<String>,
 }
 
+/// An approval of a policy set that does not count any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LapsedApproval {
+    /// Name of the set.
+    pub set: String,
+    /// The owner who had given it.
+    pub by: Login,
+}
+
 /// Configuration of a policy set's approvals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalRule {
@@ -111,6 +120,18 @@ impl PolicyCheckRecord {
         PolicyReport { sets, ..PolicyReport::default() }
     }
 
+    /// Returns the approvals of an earlier check that do not count any more, although its set still has findings.
+    pub fn lapsed_since(&self, earlier: &PolicyCheckRecord) -> Vec<LapsedApproval> {
+        let mut lapsed = Vec::new();
+        for set in self.sets.iter().filter(|set| !set.passed) {
+            let still: Vec<&Login> = set.valid_approvals().map(|approval| &approval.by).collect();
+            let before = earlier.sets.iter().filter(|before| before.name == set.name && !before.passed);
+            let gone = before.flat_map(PolicySetRecord::valid_approvals).filter(|given| !still.contains(&&given.by));
+            lapsed.extend(gone.map(|given| LapsedApproval { set: set.name.clone(), by: given.by.clone() }));
+        }
+        lapsed
+    }
+
     /// Copies the approvals of an earlier check for the sets that `keeps` accepts and whose pattern of items is the same.
     pub fn take_approvals(&mut self, earlier: &PolicyCheckRecord, keeps: impl Fn(&str) -> bool) {
         for set in self.sets.iter_mut().filter(|set| keeps(&set.name)) {
@@ -152,5 +173,31 @@ mod tests {
         let rule = ApprovalRule { required: 2, owners: String::new() };
         assert!(set(&["a"], &given).report(&rule, String::new()).is_met());
         assert!(!set(&["a", "b"], &given).report(&rule, String::new()).is_met());
+    }
+
+    #[test]
+    fn an_approval_lapses_where_its_set_has_findings_that_it_does_not_cover() {
+        let check = |sets: Vec<PolicySetRecord>| PolicyCheckRecord {
+            pull: crate::domain::PullId {
+                repo: crate::domain::RepoId { host: "h".into(), owner: "o".into(), name: "n".into() },
+                number: 1,
+            },
+            project: crate::domain::ProjectId { dir: ".".into(), workspace: "default".into(), name: None },
+            plan: "p".into(),
+            head: "a".repeat(40).into(),
+            policies_digest: String::new(),
+            sets,
+            checked: Timestamp::UNIX_EPOCH,
+        };
+        let lapsed = |now: PolicySetRecord| {
+            let earlier = check(vec![set(&["a"], &[approval("ann", &["a", "b"]), approval("bob", &["a"])])]);
+            let lapsed = check(vec![now]).lapsed_since(&earlier);
+            lapsed.into_iter().map(|lapsed| lapsed.by.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(lapsed(set(&["a"], &[])), ["ann", "bob"]);
+        let kept = [approval("ann", &["a", "b"]), approval("bob", &["a"])];
+        assert_eq!(lapsed(set(&["b"], &kept)), ["bob"]);
+        assert!(lapsed(PolicySetRecord { passed: true, ..set(&[], &[]) }).is_empty());
+        assert!(lapsed(PolicySetRecord { name: "another".into(), ..set(&["a"], &[]) }).is_empty());
     }
 }

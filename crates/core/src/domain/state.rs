@@ -52,6 +52,9 @@ pub struct LockHolder {
     pub user: Login,
     /// Time since which it holds the lock.
     pub since: Timestamp,
+    /// Time of the notification that it has held the lock for long; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<Timestamp>,
 }
 
 /// A project lock: one project of one repository, held by one pull request.

@@ -67,6 +67,7 @@ mod tests {
             url: String::new(),
             user: "alice".into(),
             since: Timestamp::UNIX_EPOCH,
+            overdue: None,
         };
         ProjectLock {
             repo: holder.pull.repo.clone(),

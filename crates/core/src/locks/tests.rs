@@ -82,7 +82,7 @@ fn project(number: u8) -> ProjectId {
 
 fn lock(pull: u64, number: u8) -> ProjectLock {
     let (title, url, user) = (String::new(), String::new(), "alice".into());
-    let holder = LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH };
+    let holder = LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH, overdue: None };
     ProjectLock {
         repo: repo(),
         project: project(number),

@@ -138,6 +138,7 @@ fn holder() -> Box<Blocked<LockHolder>> {
         url: "https://github.com/acme/infra/pull/41".to_owned(),
         user: "alice".into(),
         since: "2026-08-22T10:00:00Z".parse().unwrap(),
+        overdue: None,
     };
     Box::new(holder.into())
 }

@@ -260,7 +260,7 @@ pub(super) fn project_id(number: u8) -> ProjectId {
 
 pub(super) fn holder(pull: u64) -> LockHolder {
     let (title, url, user) = (String::new(), String::new(), "alice".into());
-    LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH }
+    LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH, overdue: None }
 }
 
 pub(super) fn head(number: u64) -> CommitSha {

@@ -67,6 +67,7 @@ pub(super) fn any_reply() -> impl Strategy<Value = Reply> {
                     url: format!("https://{}", t[5]),
                     user: t[6].as_str().into(),
                     since: NOW.parse().unwrap(),
+                    overdue: None,
                 })))),
             };
             let outcomes = (0..count).map(|i| job(CommandName::Plan, project(i), body(i))).collect();
