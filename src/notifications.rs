@@ -20,7 +20,7 @@ use crate::store::{Store, is_closed, is_deposed};
 use anyhow::Result;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use jiff::{SignedDuration, Timestamp};
-use notice::Notice;
+use notice::EventNotice;
 use secrecy::ExposeSecret as _;
 use send::{Sender, Sent};
 use sha2::{Digest as _, Sha256};
@@ -178,7 +178,7 @@ impl Notifier {
     /// Returns the notifications to record of an apply: of its end and, if it failed, of its failure.
     pub fn of_apply(&self, end: &ApplyEnd<'_>) -> Vec<Notification> {
         let kind = self.inner.kinds.get(&end.pull.id.repo.host.to_ascii_lowercase()).copied();
-        let mut all = self.of(&Notice::of_apply(end, kind.unwrap_or_default()));
+        let mut all = self.of(&EventNotice::of_apply(end, kind.unwrap_or_default()));
         if !end.success {
             let ApplyEnd { job, project, pull, command, reason, .. } = end;
             let project = Some(*project);
@@ -193,31 +193,31 @@ impl Notifier {
         if !detection.projects.iter().any(|(found, _)| found.finding.has_drift()) {
             return Vec::new();
         }
-        self.of(&Notice::of_drift(detection))
+        self.of(&EventNotice::of_drift(detection))
     }
 
     /// Returns the notifications to record of a failed plan or apply.
     pub fn of_failure(&self, failure: &JobFailure<'_>) -> Vec<Notification> {
-        self.of(&Notice::of_failure(failure))
+        self.of(&EventNotice::of_failure(failure))
     }
 
     /// Returns the notifications to record of a turn.
     pub fn of_turn(&self, turn: &TurnCome<'_>) -> Vec<Notification> {
-        self.of(&Notice::of_turn(turn))
+        self.of(&EventNotice::of_turn(turn))
     }
 
     /// Returns the notifications to record of approvals that do not count any more.
     pub fn of_lapsed(&self, lapsed: &ApprovalsLapsed<'_>) -> Vec<Notification> {
-        self.of(&Notice::of_lapsed(lapsed))
+        self.of(&EventNotice::of_lapsed(lapsed))
     }
 
     /// Returns the notifications to record of projects that are locked for long.
     pub fn of_overdue(&self, overdue: &LocksOverdue<'_>) -> Vec<Notification> {
-        self.of(&Notice::of_overdue(overdue))
+        self.of(&EventNotice::of_overdue(overdue))
     }
 
     /// Returns a message to each receiver that is meant.
-    fn of(&self, notice: &Notice<'_>) -> Vec<Notification> {
+    fn of(&self, notice: &EventNotice<'_>) -> Vec<Notification> {
         let NotifierInner { settings, names, .. } = &*self.inner;
         let word = match notice.event {
             // These had no word in their ids before there were others.
@@ -256,7 +256,7 @@ impl Notifier {
 
 /// Returns true if the receiver is notified of this event, and its expressions match. As in Atlantis, they do not count for drift. A notice
 /// without projects is in every workspace.
-fn is_meant(receiver: &NotificationReceiver, notice: &Notice<'_>) -> bool {
+fn is_meant(receiver: &NotificationReceiver, notice: &EventNotice<'_>) -> bool {
     let is_in = |project: &&ProjectId| receiver.workspace.is_match(&project.workspace);
     let matches = || {
         receiver.branch.is_match(notice.base_branch)

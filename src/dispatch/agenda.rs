@@ -51,7 +51,7 @@ pub(super) async fn read(inner: &Inner) -> Result<Agenda> {
         (inner.ctx.notifier.next().await?.map(on_clock), "notifications are to be sent"),
         (late_look.map(on_clock), "jobs that were given up are looked at"),
         (reminders::next(inner).await?, "reminders are due"),
-        (overdue_locks::next(inner).await?, "overdue locks are told"),
+        (overdue_locks::next(inner).await?, "a notification of overdue locks is due"),
         (drift_schedule::next(inner).await?, "a drift detection is due"),
         ((!no_unknown_merge).then(|| now + UNKNOWN_MERGES), "merges are looked at"),
     ];

@@ -7,7 +7,7 @@ use crate::domain::PullId;
 use crate::notifications::LocksOverdue;
 use crate::store::is_deposed;
 use anyhow::Result;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
             }
         }
         let due = next(&inner).await.ok().flatten();
-        let left = due.and_then(|due| Duration::try_from(due.duration_since(Timestamp::now())).ok());
+        let left = due.map(|due| due.duration_since(Timestamp::now()).max(SignedDuration::ZERO).unsigned_abs());
         tokio::time::sleep(left.unwrap_or(pause).clamp(PAUSE, pause)).await;
     }
 }

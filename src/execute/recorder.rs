@@ -390,7 +390,8 @@ fn failure_of_command(ctx: &Context, work: &CommandRun, answer: &CommandAnswer) 
         return Vec::new();
     }
     let (id, pull, user) = (work.run.id.as_str(), &work.pull, &work.command.user);
-    ctx.notifier.of_failure(&JobFailure { id, command, project: None, pull, user, reason: &fault.message })
+    let reason = ctx.redactor.redact(&fault.message);
+    ctx.notifier.of_failure(&JobFailure { id, command, project: None, pull, user, reason: &reason })
 }
 
 /// Returns the comments on the policy checks of a plan, which are a separate reply.

@@ -2,7 +2,7 @@
 //! the receiver shows it as it is.
 
 use super::message;
-use super::notice::{Notice, Tone};
+use super::notice::{EventNotice, Tone};
 use crate::settings::NotificationAddress;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const MAX_ATTRIBUTE: usize = 1024;
 
 /// Returns the message to a receiver, as it is recorded.
-pub(super) fn of(address: &NotificationAddress, notice: &Notice<'_>) -> Value {
+pub(super) fn of(address: &NotificationAddress, notice: &EventNotice<'_>) -> Value {
     match address {
         NotificationAddress::Slack { channel } => slack(channel, notice),
         NotificationAddress::Http { .. } => notice.json.clone(),
@@ -23,7 +23,7 @@ pub(super) fn of(address: &NotificationAddress, notice: &Notice<'_>) -> Value {
     }
 }
 
-fn slack(channel: &str, notice: &Notice<'_>) -> Value {
+fn slack(channel: &str, notice: &EventNotice<'_>) -> Value {
     let attachment = notice.attachment.clone().unwrap_or_else(|| {
         let color = match notice.tone {
             Tone::Good => "good",
@@ -41,7 +41,7 @@ fn slack(channel: &str, notice: &Notice<'_>) -> Value {
 
 /// Returns an Adaptive Card. All text is in text runs, in which Teams reads neither Markdown nor mentions; a mention would need an entity in
 /// the card besides.
-fn teams(notice: &Notice<'_>) -> Value {
+fn teams(notice: &EventNotice<'_>) -> Value {
     let color = match notice.tone {
         Tone::Good => "good",
         Tone::Neutral => "warning",
@@ -77,7 +77,7 @@ fn teams(notice: &Notice<'_>) -> Value {
 
 /// Returns a card in the thread of the pull request. Texts of cards have HTML's syntax. Headline and fallback text have nothing that could
 /// be a link or a mention.
-fn google_chat(notice: &Notice<'_>) -> Value {
+fn google_chat(notice: &EventNotice<'_>) -> Value {
     let plain = |text: &str| text.replace(['<', '>'], " ");
     let html = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let mut widgets: Vec<Value> = notice
@@ -103,7 +103,7 @@ fn google_chat(notice: &Notice<'_>) -> Value {
 }
 
 /// Returns the request that publishes what an HTTP address gets, with attributes for filters.
-fn pubsub(notice: &Notice<'_>) -> Value {
+fn pubsub(notice: &EventNotice<'_>) -> Value {
     let data = BASE64_STANDARD.encode(notice.json.to_string());
     let mut attributes = json!({
         "event": notice.event.word(),
@@ -125,7 +125,7 @@ fn attribute(text: &str) -> String {
 }
 
 /// Returns subject, text and thread of an e-mail. The header fields are made of them when it is sent.
-fn email(notice: &Notice<'_>) -> Value {
+fn email(notice: &EventNotice<'_>) -> Value {
     let facts = notice.facts().map(|fact| format!("{}: {}", fact.title, fact.text));
     let mut parts = vec![notice.title.clone(), facts.collect::<Vec<_>>().join("\n")];
     parts.extend(notice.link().map(str::to_owned));

@@ -30,7 +30,7 @@ pub(super) struct Fact {
 }
 
 /// One event.
-pub(super) struct Notice<'a> {
+pub(super) struct EventNotice<'a> {
     pub(super) event: NotificationEvent,
     /// Id that is unique among the events of its kind.
     pub(super) id: String,
@@ -50,16 +50,16 @@ pub(super) struct Notice<'a> {
     pub(super) attachment: Option<Value>,
 }
 
-impl<'a> Notice<'a> {
+impl<'a> EventNotice<'a> {
     /// Returns the notice of an apply. `host_kind` is Atlantis' number of the host's kind.
-    pub(super) fn of_apply(end: &'a ApplyEnd<'a>, host_kind: u8) -> Notice<'a> {
+    pub(super) fn of_apply(end: &'a ApplyEnd<'a>, host_kind: u8) -> EventNotice<'a> {
         let (tone, word) = if end.success { (Tone::Good, "succeeded") } else { (Tone::Bad, "failed") };
         let mut facts = of_projects(&[end.project]);
         facts.push(fact("By", end.command.user.shown()));
         if !end.success {
             facts.push(fact("Reason", end.reason));
         }
-        Notice {
+        EventNotice {
             event: NotificationEvent::Apply,
             id: end.job.to_string(),
             tone,
@@ -67,19 +67,19 @@ impl<'a> Notice<'a> {
             projects: vec![end.project],
             json: message::http(end, host_kind),
             attachment: Some(message::slack(end)),
-            ..Notice::about(NotificationEvent::Apply, end.pull, facts)
+            ..EventNotice::about(NotificationEvent::Apply, end.pull, facts)
         }
     }
 
     /// Returns the notice of a detection that found drift.
-    pub(super) fn of_drift(detection: &'a DriftDetection) -> Notice<'a> {
+    pub(super) fn of_drift(detection: &'a DriftDetection) -> EventNotice<'a> {
         let drifted = detection.projects.iter().map(|(found, _)| found).filter(|found| found.finding.has_drift());
         let projects: Vec<&ProjectId> = drifted.map(|found| &found.project).collect();
         let mut facts = of_projects(&projects);
         facts.push(fact("Projects with drift", &format!("{} of {}", projects.len(), detection.projects.len())));
         facts.push(fact("Ref", &detection.reference));
         facts.push(fact("Detection ID", detection.id.as_str()));
-        Notice {
+        EventNotice {
             event: NotificationEvent::Drift,
             id: detection.id.to_string(),
             tone: Tone::Bad,
@@ -95,69 +95,69 @@ impl<'a> Notice<'a> {
     }
 
     /// Returns the notice of a failed plan or apply.
-    pub(super) fn of_failure(failure: &'a JobFailure<'a>) -> Notice<'a> {
+    pub(super) fn of_failure(failure: &'a JobFailure<'a>) -> EventNotice<'a> {
         let projects: Vec<&ProjectId> = failure.project.into_iter().collect();
         let mut facts = of_projects(&projects);
         facts.push(fact("By", failure.user.shown()));
         facts.push(fact("Reason", failure.reason));
         let command = failure.command.spoken();
         let more = json!({"command": command, "user": failure.user.as_str(), "reason": one_line(failure.reason)});
-        Notice {
+        EventNotice {
             id: failure.id.to_owned(),
             tone: Tone::Bad,
             title: format!("{} failed in {}", capitalized(command), failure.pull.id.repo.full_name()),
             projects,
-            ..Notice::about(NotificationEvent::Failure, failure.pull, facts)
+            ..EventNotice::about(NotificationEvent::Failure, failure.pull, facts)
         }
         .with(more)
     }
 
     /// Returns the notice of a turn.
-    pub(super) fn of_turn(turn: &'a TurnCome<'a>) -> Notice<'a> {
+    pub(super) fn of_turn(turn: &'a TurnCome<'a>) -> EventNotice<'a> {
         let projects: Vec<&ProjectId> = turn.projects.iter().collect();
-        Notice {
+        EventNotice {
             id: turn.replan.0.to_string(),
             title: format!("Projects are free for a pull request of {}", turn.pull.id.repo.full_name()),
             facts: of_projects(&projects),
             projects,
-            ..Notice::about(NotificationEvent::Turn, turn.pull, Vec::new())
+            ..EventNotice::about(NotificationEvent::Turn, turn.pull, Vec::new())
         }
         .with(json!({}))
     }
 
     /// Returns the notice of approvals that do not count any more.
-    pub(super) fn of_lapsed(lapsed: &'a ApprovalsLapsed<'a>) -> Notice<'a> {
+    pub(super) fn of_lapsed(lapsed: &'a ApprovalsLapsed<'a>) -> EventNotice<'a> {
         let projects: Vec<&ProjectId> = lapsed.project.into_iter().collect();
         let mut facts = of_projects(&projects);
         facts.push(fact("Approvals", &listed(&lapsed.approvals)));
         facts.push(fact("Reason", lapsed.because));
         let people: Vec<String> = lapsed.approvals.iter().take(MAX_NAMED).map(|one| one_line(one)).collect();
-        Notice {
+        EventNotice {
             id: lapsed.id.to_owned(),
             title: format!("Approvals do not count any more in {}", lapsed.pull.id.repo.full_name()),
             projects,
-            ..Notice::about(NotificationEvent::ApprovalLapsed, lapsed.pull, facts)
+            ..EventNotice::about(NotificationEvent::ApprovalLapsed, lapsed.pull, facts)
         }
         .with(json!({"approvals": people, "reason": one_line(lapsed.because)}))
     }
 
     /// Returns the notice of locks that are held for long.
-    pub(super) fn of_overdue(overdue: &'a LocksOverdue<'a>) -> Notice<'a> {
+    pub(super) fn of_overdue(overdue: &'a LocksOverdue<'a>) -> EventNotice<'a> {
         let projects: Vec<&ProjectId> = overdue.projects.iter().collect();
         let mut facts = of_projects(&projects);
         facts.push(fact("Locked since", &overdue.since.to_string()));
-        Notice {
+        EventNotice {
             id: format!("{}-{}", overdue.pull.id, overdue.since),
             title: format!("Projects are locked for long in {}", overdue.pull.id.repo.full_name()),
             projects,
-            ..Notice::about(NotificationEvent::LockOverdue, overdue.pull, facts)
+            ..EventNotice::about(NotificationEvent::LockOverdue, overdue.pull, facts)
         }
         .with(json!({"locked_since": overdue.since.to_string()}))
     }
 
     /// Returns a notice about a pull request, without a title, an id and data.
-    fn about(event: NotificationEvent, pull: &'a PullRequest, facts: Vec<Fact>) -> Notice<'a> {
-        Notice {
+    fn about(event: NotificationEvent, pull: &'a PullRequest, facts: Vec<Fact>) -> EventNotice<'a> {
+        EventNotice {
             event,
             id: String::new(),
             tone: Tone::Neutral,
@@ -173,7 +173,7 @@ impl<'a> Notice<'a> {
     }
 
     /// Adds the message for programs: what all events have, and `more`.
-    fn with(mut self, more: Value) -> Notice<'a> {
+    fn with(mut self, more: Value) -> EventNotice<'a> {
         let projects = self.projects.iter().take(MAX_NAMED).map(|project| {
             json!({
                 "project_name": project.name.as_deref().unwrap_or_default(),

@@ -59,12 +59,12 @@ pub(super) struct Sender {
 
 /// Published messages.
 #[derive(Deserialize)]
-struct Published {}
+struct PublishedMessages {}
 
 /// Permissions that this machine's account has.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Permissions {
+struct AccountPermissions {
     permissions: Vec<String>,
 }
 
@@ -124,7 +124,11 @@ impl Sender {
     }
 
     async fn publish(&self, topic: &str, body: &Value) -> Sent {
-        match self.pubsub.call::<Published, _>(Method::POST, &format!("v1/{topic}:publish"), &[], Some(body)).await {
+        match self
+            .pubsub
+            .call::<PublishedMessages, _>(Method::POST, &format!("v1/{topic}:publish"), &[], Some(body))
+            .await
+        {
             Ok(_) => Sent::Taken,
             Err(GoogleApiError::Refused { status, message, .. }) => match status.as_u16() {
                 // Errors that the operator can correct.
@@ -138,7 +142,7 @@ impl Sender {
     /// Returns an error unless this machine's account may publish to the topic.
     pub(super) async fn may_publish(&self, topic: &str) -> Result<(), String> {
         let (path, body) = (format!("v1/{topic}:testIamPermissions"), json!({"permissions": [PUBLISH]}));
-        let asked = self.pubsub.call::<Permissions, _>(Method::POST, &path, &[], Some(&body)).await;
+        let asked = self.pubsub.call::<AccountPermissions, _>(Method::POST, &path, &[], Some(&body)).await;
         match asked.map_err(|error| error.to_string())?.permissions.iter().any(|known| known == PUBLISH) {
             true => Ok(()),
             false => Err(format!("this server's account lacks {PUBLISH} there")),

@@ -161,6 +161,22 @@ mod tests {
 
     #[test]
     fn a_message_has_the_same_id_in_every_attempt() {
-        insta::assert_snapshot!(formatted("Apply failed in acme/infra", "Apply failed\n\nProject: net"), @"");
+        let text = formatted("Apply failed in acme/infra", "Apply failed\n\nProject: net").replace('\r', "");
+        insta::assert_snapshot!(text, @r"
+        From: Tidelock <tidelock@acme.com>
+        Subject: [Tidelock] Apply failed in acme/infra
+        Date: Thu, 01 Jan 1970 00:00:00 +0000
+        Message-ID: <61338c2721c59f70f6f14683d766b020@acme.com>
+        Auto-Submitted: auto-generated
+        Content-Type: text/plain; charset=utf-8
+        In-Reply-To: <e56724fa21861702c9183fa212e2ac76@acme.com>
+        References: <e56724fa21861702c9183fa212e2ac76@acme.com>
+        To: a@acme.com, Ops <b@acme.com>
+        Content-Transfer-Encoding: 7bit
+
+        Apply failed
+
+        Project: net
+        ");
     }
 }

@@ -23,6 +23,17 @@ const MOST: usize = 100;
 /// Maximum number of e-mail addresses of one entry.
 const MOST_ADDRESSES: usize = 20;
 
+rows! {
+    static NOTIFICATIONS {
+        Tidelock {
+            /// Age of a project lock after which receivers of event: lock_overdue are notified; docs/notifications.md.
+            lock_overdue_after: Duration = "168h",
+            /// For tests: http://LOOPBACK:PORT of a double of Pub/Sub.
+            pubsub_endpoint: Text,
+        }
+    }
+}
+
 /// Receivers of notifications.
 #[derive(Default)]
 pub struct NotificationSettings {
@@ -158,8 +169,8 @@ pub(super) fn read(r: &mut Reader) -> Arc<NotificationSettings> {
     }
     let mut receivers = Vec::new();
     for (number, entry) in entries.iter().take(MOST).enumerate() {
-        let known = Known { has_slack_token: slack_token.is_some(), has_smtp: r.is_given("smtp-host") };
-        match receiver(entry, known) {
+        let others = OtherSettings { has_slack_token: slack_token.is_some(), has_smtp: r.is_given("smtp-host") };
+        match receiver(entry, others) {
             Ok(receiver) => receivers.push(receiver),
             Err(what) => r.wrong(WEBHOOKS, format!("has an entry, number {}, that {what}", number + 1)),
         }
@@ -204,13 +215,13 @@ fn warn_of_effectless(r: &mut Reader, receivers: &[NotificationReceiver]) {
 
 /// Other settings that entries need.
 #[derive(Clone, Copy)]
-struct Known {
+struct OtherSettings {
     has_slack_token: bool,
     has_smtp: bool,
 }
 
 /// Parses an entry; the error follows "has an entry that".
-fn receiver(entry: &WebhookEntry, known: Known) -> Result<NotificationReceiver, String> {
+fn receiver(entry: &WebhookEntry, others: OtherSettings) -> Result<NotificationReceiver, String> {
     if let Some((key, _)) = entry.iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
         let shown: String = key.chars().filter(|c| !c.is_control()).take(40).collect();
         return Err(format!("has the key {shown:?}: keys are {}", KEYS.join(", ")));
@@ -229,15 +240,19 @@ fn receiver(entry: &WebhookEntry, known: Known) -> Result<NotificationReceiver, 
         let words = NotificationEvent::ALL.map(NotificationEvent::word).join(", ");
         return Err(format!("has an unknown event: events are {words}"));
     };
-    let address = address(&kind, text, known)?;
+    let address = address(&kind, text, others)?;
     Ok(NotificationReceiver { event, address, workspace: regex("workspace-regex")?, branch: regex("branch-regex")? })
 }
 
 /// Reads the address of an entry of this kind.
-fn address(kind: &str, text: impl Fn(&str) -> Option<String>, known: Known) -> Result<NotificationAddress, String> {
+fn address(
+    kind: &str,
+    text: impl Fn(&str) -> Option<String>,
+    others: OtherSettings,
+) -> Result<NotificationAddress, String> {
     let needed = |key: &str| text(key).ok_or_else(|| format!("is of kind {kind}, and has no {key}"));
     match kind {
-        "slack" if !known.has_slack_token => Err("is of kind slack, and there is no slack-token".to_owned()),
+        "slack" if !others.has_slack_token => Err("is of kind slack, and there is no slack-token".to_owned()),
         "slack" => Ok(NotificationAddress::Slack { channel: needed("channel")? }),
         "http" => {
             let url = needed("url")?;
@@ -253,7 +268,7 @@ fn address(kind: &str, text: impl Fn(&str) -> Option<String>, known: Known) -> R
                 false => Err("has a topic that is not of the form projects/PROJECT/topics/TOPIC".to_owned()),
             }
         }
-        "email" if !known.has_smtp => Err("is of kind email, and there is no smtp-host".to_owned()),
+        "email" if !others.has_smtp => Err("is of kind email, and there is no smtp-host".to_owned()),
         "email" => {
             let mailboxes: Option<Mailboxes> = needed("to")?.parse().ok();
             let to: Vec<Mailbox> = mailboxes.into_iter().flatten().collect();

@@ -410,25 +410,8 @@ rows! {
         Tidelock {
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.
             bucket_endpoint: Text,
-            /// Age of a project lock after which receivers of event: lock_overdue are notified; docs/notifications.md.
-            lock_overdue_after: Duration = "168h",
-            /// For tests: http://LOOPBACK:PORT of a double of Pub/Sub.
-            pubsub_endpoint: Text,
             /// Where Slack's API is: https://slack-gov.com/api for GovSlack.
             slack_api_url: Text = "https://slack.com/api",
-            /// Sender of notifications by e-mail: tidelock@acme.com, or Tidelock <tidelock@acme.com>.
-            smtp_from: Text,
-            /// Mail server that takes notifications by e-mail; docs/notifications.md.
-            smtp_host: Text,
-            /// Password of smtp-user.
-            smtp_password: Secret,
-            /// Port of the mail server; the default is 587, or 465 with smtp-tls=tls.
-            smtp_port: Text,
-            /// Encryption of the connection to the mail server: starttls, tls (from the first byte), or none, which is for loopback addresses
-            /// and for servers without a password.
-            smtp_tls: Text = "starttls",
-            /// User at the mail server; by default the server does not sign in.
-            smtp_user: Text,
             /// Variables of the server's environment whose values are masked in all output; steps and Terraform still get them.
             masked_values_from: List,
         }

@@ -5,7 +5,27 @@ use lettre::message::Mailbox;
 use secrecy::SecretString;
 use std::net::IpAddr;
 
-/// Settings of all of which the mail server consists, for a warning.
+rows! {
+    static SMTP {
+        Tidelock {
+            /// Sender of notifications by e-mail: tidelock@acme.com, or Tidelock <tidelock@acme.com>.
+            smtp_from: Text,
+            /// Mail server that takes notifications by e-mail; docs/notifications.md.
+            smtp_host: Text,
+            /// Password of smtp-user.
+            smtp_password: Secret,
+            /// Port of the mail server; the default is 587, or 465 with smtp-tls=tls.
+            smtp_port: Text,
+            /// Encryption of the connection to the mail server: starttls, tls (from the first byte), or none, which is for loopback addresses
+            /// and for servers without a password.
+            smtp_tls: Text = "starttls",
+            /// User at the mail server; by default the server does not sign in.
+            smtp_user: Text,
+        }
+    }
+}
+
+/// Settings without an effect if no receiver is a mailbox.
 pub(super) const NAMES: [&str; 5] = ["smtp-from", "smtp-host", "smtp-password", "smtp-port", "smtp-user"];
 
 /// The mail server.

@@ -1,6 +1,6 @@
 //! The table of settings: flags, variables, keys of the config file and the reference page derive from it.
 
-use super::{hosts, metrics, server, sign_in, traces, without_effect};
+use super::{hosts, metrics, notifications, server, sign_in, smtp, traces, without_effect};
 
 /// One setting.
 pub(super) struct Setting {
@@ -63,6 +63,8 @@ pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
         server::SLEEP,
         server::STEPS,
         server::VAULT,
+        notifications::NOTIFICATIONS,
+        smtp::SMTP,
         metrics::METRICS,
         traces::TRACES,
     ];

@@ -65,9 +65,9 @@ fn every_kind(event: &str) -> String {
 
 const NO_TLS: &[&str] = &["--smtp-tls=none"];
 
-async fn open_hostile(ctx: &Ctx) -> Pull {
+async fn open_titled(ctx: &Ctx, title: &str) -> Pull {
     let changes = [("main.tf", Some("# 2\n"))];
-    ctx.repo.open_pull("change", "alice", HOSTILE, &changes, OpenOptions::default()).await.unwrap()
+    ctx.repo.open_pull("change", "alice", title, &changes, OpenOptions::default()).await.unwrap()
 }
 
 /// Returns the data of a request to Pub/Sub.
@@ -83,11 +83,11 @@ fn only(taken: Vec<Taken>) -> Value {
 
 #[test]
 fn every_kind_is_told_of_a_failed_plan_and_nothing_in_it_is_read_as_markup() {
-    let setup = Setup::one_project().steps(&["echo broken; false"], &[]).flags(NO_TLS);
+    let setup = Setup::one_project().steps(&["echo broken; false"], &[]).flags(NO_TLS).own_process();
     let (mut world, setup) = World::new(&format!("slack-token: xoxb-1\nwebhooks:\n{}", every_kind("failure")), setup);
     run_test(setup, async |ctx| {
         world.serve();
-        let pull = open_hostile(ctx).await;
+        let pull = open_titled(ctx, HOSTILE).await;
         ctx.next(&pull).await.is("plan", "error");
         ctx.until("all are told", async || world.services.taken().len() == 5 && world.mail.got().len() == 1).await;
         ctx.quiet().await;
@@ -157,25 +157,30 @@ fn a_failed_apply_is_a_failure_and_the_end_of_an_apply() {
     let webhooks = format!(
         "webhooks:\n{}{}",
         "- {event: failure, kind: http, url: '{services}/hook'}\n",
-        "- {event: apply, kind: email, to: ops@acme.test}\n- {event: apply, kind: teams, url: '{services}/workflows/SECRET'}\n"
+        "- {event: apply, kind: email, to: ops@acme.test}\n- {event: apply, kind: teams, url: '{services}/workflows/SECRET'}\n\
+         - {event: apply, kind: google_chat, url: '{services}/v1/spaces/AAA/messages?key=K&token=T'}\n"
     );
     let setup = Setup::one_project().steps(&[PLANNED], &["false"]).flags(NO_TLS);
     let (mut world, setup) = World::new(&webhooks, setup);
     run_test(setup, async |ctx| {
         world.serve();
-        let pull = ctx.open_input("change", "2").await;
+        // A title of any length is shown in part.
+        let pull = open_titled(ctx, &"&".repeat(5000)).await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "error");
-        ctx.until("all are told", async || world.services.taken().len() == 2 && world.mail.got().len() == 1).await;
+        ctx.until("all are told", async || world.services.taken().len() == 3 && world.mail.got().len() == 1).await;
         let failure = only(world.services.by("http"));
         assert_eq!((&failure["event"], &failure["command"]), (&json!("failure"), &json!("apply")));
         let card = only(world.services.by("teams")).to_string();
         assert!(card.contains("Apply failed in acme/infra"), "{card}");
+        let chat = only(world.services.by("google_chat"));
+        let shown = &chat["cardsV2"][0]["card"]["sections"][0]["widgets"][0]["decoratedText"]["text"];
+        assert!(shown.as_str().is_some_and(|text| text.ends_with("&amp;…") && text.len() < 1600), "{shown}");
         assert!(world.mail.got()[0].text.contains("Apply failed in acme/infra"), "{:?}", world.mail.got());
         // There is no plan any more: a refusal is no failure.
         ctx.say(&pull, "atlantis apply").await;
         ctx.quiet().await;
-        assert_eq!(world.services.seen(), 2);
+        assert_eq!(world.services.seen(), 3);
     });
 }
 
@@ -284,7 +289,7 @@ fn mail_goes_over_tls_with_a_password_and_waits_for_a_server_that_defers() {
 #[test]
 fn mail_is_not_sent_in_the_clear_where_tls_is_wanted() {
     let webhooks = "webhooks:\n- {event: failure, kind: email, to: ops@acme.test}\n";
-    let (mut world, setup) = World::new(webhooks, Setup::one_project().steps(&["false"], &[]));
+    let (mut world, setup) = World::new(webhooks, Setup::one_project().steps(&["false"], &[]).own_process());
     run_test(setup, async |ctx| {
         // This mail server does not offer STARTTLS.
         world.serve();

@@ -91,6 +91,8 @@ async fn take(
         ("pubsub", publish(&path, &body, &json))
     } else if path.ends_with(":testIamPermissions") {
         return (StatusCode::OK, axum::Json(json!({"permissions": json["permissions"]})));
+    } else if path.ends_with("/auth.test") {
+        return (StatusCode::OK, axum::Json(json!({"ok": true, "user": "tidelock", "team": "acme"})));
     } else if path.ends_with("/chat.postMessage") {
         ("slack", Ok((200, json!({"ok": true}))))
     } else {
