@@ -350,3 +350,22 @@ fn the_doctor_says_what_it_cannot_reach() {
         assert!(world.services.taken().is_empty() && world.mail.got().is_empty());
     });
 }
+
+#[test]
+fn the_owner_of_a_project_in_mode_strict_is_told_of_its_overdue_lock_too() {
+    let webhooks = "webhooks:\n- {event: lock_overdue, kind: http, url: '{services}/hook'}\n";
+    let rules = workflow("repo_locks: {mode: strict}", &[PLANNED], &["true"]);
+    let setup = Setup::projects(&["a"]).repos_yaml(&rules).flags(NO_TLS).flags(&["--lock-overdue-after=2s"]);
+    let (mut world, setup) = World::new(webhooks, setup.own_process());
+    run_test(setup, async |ctx| {
+        world.serve();
+        let pull = ctx.planned_own("first", &["a"]).await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        ctx.until("it is told", async || world.services.taken().len() == 1).await;
+        let told = only(world.services.by("http"));
+        assert_eq!((&told["event"], &told["projects"][0]["directory"]), (&json!("lock_overdue"), &json!("a")));
+        ctx.server.restart().await;
+        ctx.quiet().await;
+        assert_eq!(world.services.seen(), 1);
+    });
+}
