@@ -1,7 +1,7 @@
 //! `--discard-approval-on-plan`: a plan that somebody asks for dismisses earlier approvals, as they were for another plan.
 //!
-//! This is recorded only as notifications: a plan that is interrupted before its projects begin runs again, and dismisses the present approvals again. A plan
-//! whose projects have begun is resumed without that.
+//! This is recorded only as notifications: a plan that is interrupted before its projects begin runs again, and dismisses the present
+//! approvals again. A plan whose projects have begun is resumed without that.
 
 use super::command_run::CommandRun;
 use super::context::Context;
