@@ -11,6 +11,7 @@ pub mod excluded;
 pub mod executors;
 pub mod freeze;
 pub mod global;
+pub mod guards;
 pub mod language;
 pub mod merging;
 pub mod metrics;
@@ -36,6 +37,7 @@ use approvals::ApprovalRules;
 use executors::StageExecutors;
 use freeze::FreezeWindow;
 use global::RepoRules;
+use guards::Guard;
 use permissions::Allowed;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -174,6 +176,9 @@ pub struct ProjectConfig {
     /// `freeze`: times in which the project is not applied.
     #[serde(default)]
     pub freeze: Vec<FreezeWindow>,
+    /// `guards` of the server for its directory. No repo config changes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<Guard>,
     /// `tags`: only for `--tag`, never for a permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
@@ -190,6 +195,7 @@ impl ProjectConfig {
     pub fn from_rules(id: ProjectId, rules: &RepoRules) -> ProjectConfig {
         ProjectConfig {
             executors: rules.executor.of_project(&id.dir),
+            guards: rules.guards.of_project(&id.dir),
             id,
             link: None,
             workflow_name: rules.workflow.clone(),
@@ -273,6 +279,7 @@ impl ProjectConfig {
             // They only select projects.
             tags: _,
             executors,
+            guards,
             // Other projects in its directory do not change it.
             shares_state: _,
         } = self;
@@ -291,6 +298,10 @@ impl ProjectConfig {
         // The rest only if it is set, so that plans of earlier versions keep their digest.
         if *terragrunt {
             facts["terragrunt"] = serde_json::json!({ "version": terragrunt_version });
+        }
+        if !guards.is_empty() {
+            // A change of the people who may override them needs no new plan.
+            facts["guards"] = serde_json::json!(guards.iter().map(Guard::without_people).collect::<Vec<_>>());
         }
         if !executors.are_local() {
             facts["executors"] = serde_json::json!(executors);

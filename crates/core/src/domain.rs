@@ -16,6 +16,7 @@ pub mod duration;
 mod effect;
 mod follow_up;
 pub mod freeze;
+pub mod guards;
 mod ids;
 pub mod job_times;
 pub mod language;

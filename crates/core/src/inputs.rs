@@ -29,6 +29,7 @@ mod units;
 pub use cloud::{CloudWorkspace, cloud_workspace};
 pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform, is_project_file};
 pub use hcl::required_versions;
+pub(crate) use hcl::{locked_providers, text_of};
 pub use terragrunt::Unknown;
 pub use units::{Dependencies, MAX_EDGES, unit_source};
 
@@ -50,6 +51,11 @@ pub trait Tree {
     fn is_dir(&self, dir: &str) -> bool;
     /// Returns the names of the files directly in a directory.
     fn files(&self, dir: &str) -> Vec<String>;
+    /// Returns the names of everything directly in a directory that is no directory, also of links out of the tree; absent if it cannot be
+    /// listed.
+    fn names(&self, dir: &str) -> Option<Vec<String>> {
+        Some(self.files(dir))
+    }
     /// Returns all directories, without `.git`, `.terraform` and `.terragrunt-cache`.
     fn dirs(&self) -> Vec<String>;
     /// Returns the same and the directories behind links that stay inside the tree, by the paths through the links. No path is circular.

@@ -372,7 +372,7 @@ fn rule(
         );
         return Err(error_at(file, text, message));
     }
-    Ok(ExecutorRule { dirs: dirs.as_ref().map(|dirs| globs(dirs, file)).transpose()?, executors })
+    Ok(ExecutorRule { dirs: dirs.as_ref().map(|dirs| dir_globs(dirs, "executor.dirs", file)).transpose()?, executors })
 }
 
 /// Returns true if jobs of an executor run in the server itself.
@@ -402,8 +402,9 @@ fn defined(
     Ok(name)
 }
 
-fn globs(dirs: &Spanned<OneOrMany<String>>, file: &str) -> Result<Vec<Glob>, ConfigError> {
-    let wrong = |problem: String| error_at(file, dirs, format!("executor.dirs: {problem}"));
+/// Compiles the globs of a key for directories of projects.
+pub(super) fn dir_globs(dirs: &Spanned<OneOrMany<String>>, key: &str, file: &str) -> Result<Vec<Glob>, ConfigError> {
+    let wrong = |problem: String| error_at(file, dirs, format!("{key}: {problem}"));
     let texts = &dirs.value.0;
     if texts.len() > MAX_GLOBS {
         return Err(wrong(format!("more than {MAX_GLOBS} globs; use `{{a,b}}`, or several rules")));

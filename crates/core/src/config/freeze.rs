@@ -87,8 +87,8 @@ fn window(raw: &Spanned<RawFreezeWindow>, file: &str) -> Result<FreezeWindow, Co
     Ok(FreezeWindow { except, reason: printable.take(MAX_REASON).collect(), ..window })
 }
 
-/// Parses an entry of `except`. A freeze concerns no files, so there are no code owners.
-fn person_or_team(text: &str) -> Result<Approver, String> {
+/// Parses a person or team. Neither a freeze nor a guard concerns files of owners, so there are no code owners.
+pub(super) fn person_or_team(text: &str) -> Result<Approver, String> {
     match Approver::parse(text)? {
         Approver::CodeOwners => Err("it is none of `user:NAME`, `team:NAME`, `team:OWNER/NAME`".to_owned()),
         person => Ok(person),

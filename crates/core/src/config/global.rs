@@ -8,6 +8,7 @@ use super::approvals::ApprovalRules;
 use super::drift::{DriftRule, DriftSchedule};
 use super::executors::{Executor, ExecutorRules};
 use super::freeze::FreezeWindow;
+use super::guards::Guards;
 use super::merging::MergeMethod;
 use super::metrics::Metrics;
 use super::people::People;
@@ -104,6 +105,7 @@ struct RepoEntry {
     allowed_teams: Option<Vec<String>>,
     approvals: Option<ApprovalRules>,
     freeze: Option<Vec<FreezeWindow>>,
+    guards: Option<Guards>,
     executor: Option<ExecutorRules>,
     drift: Option<DriftRule>,
 }
@@ -229,6 +231,8 @@ pub struct RepoRules {
     pub approvals: Option<ApprovalRules>,
     /// `freeze`: times in which nothing is applied.
     pub freeze: Vec<FreezeWindow>,
+    /// `guards`: limits on plans and their code, which no repo config changes.
+    pub guards: Guards,
     /// `executor`: where the jobs of its projects run.
     pub executor: ExecutorRules,
     /// Workflows of the file, and `default`.
@@ -364,6 +368,7 @@ impl GlobalConfig {
             allowed: allowed(&matching),
             approvals: last_said(&matching, |entry| &entry.approvals),
             freeze: last_said(&matching, |entry| &entry.freeze).unwrap_or_default(),
+            guards: last_said(&matching, |entry| &entry.guards).unwrap_or_default(),
             executor: last_said(&matching, |entry| &entry.executor).unwrap_or_default(),
             workflows: self.workflows.clone(),
             any_workflow: false,

@@ -59,6 +59,7 @@ pub(super) struct RawRepo {
     pub(super) allowed_teams: Texts,
     pub(super) approvals: Option<Spanned<RawApprovals>>,
     pub(super) freeze: Option<Vec<Spanned<RawFreezeWindow>>>,
+    pub(super) guards: Option<Vec<Spanned<super::guards::RawGuard>>>,
     pub(super) executor: Option<Spanned<Vec<Spanned<super::executors::RawExecutorRule>>>>,
     pub(super) drift: Option<Spanned<super::drift::RawDrift>>,
 }

@@ -36,7 +36,7 @@ pub(super) fn is_json(name: &str) -> bool {
 }
 
 /// Returns the text of a file, without the byte order mark that some editors write, as Terraform reads it.
-pub(super) fn text_of(tree: &dyn Tree, path: &str) -> Option<String> {
+pub(crate) fn text_of(tree: &dyn Tree, path: &str) -> Option<String> {
     let text = tree.read(path)?;
     Some(match text.strip_prefix('\u{feff}') {
         Some(rest) => rest.to_owned(),
@@ -94,7 +94,7 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
 }
 
 /// Returns sources and versions of a dependency lock file; absent if it does not parse.
-pub(super) fn locked_providers(text: &str) -> Option<Vec<(String, String)>> {
+pub(crate) fn locked_providers(text: &str) -> Option<Vec<(String, String)>> {
     let body = hcl::parse(text).ok()?;
     let found = blocks(&body, "provider").map(|block| {
         let source = block.labels().first().map(|label| label.as_str().to_owned());

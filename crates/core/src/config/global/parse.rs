@@ -12,7 +12,8 @@ use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{
-    ConfigError, ConfigErrors, LockMode, OnMerge, approvals, checks, drift, executors, freeze, merging, permissions,
+    ConfigError, ConfigErrors, LockMode, OnMerge, approvals, checks, drift, executors, freeze, guards, merging,
+    permissions,
 };
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
@@ -137,6 +138,7 @@ impl EntryContext<'_> {
             allowed_teams: people(&raw.allowed_teams, "allowed_teams", errors),
             approvals: errors.key(raw.approvals.as_ref().map(|raw| approvals::rules(raw, file))),
             freeze: errors.key(raw.freeze.as_ref().map(|list| freeze::windows(list, file))),
+            guards: errors.key(raw.guards.as_ref().map(|list| guards::guards(list, file))),
             executor: errors.key(executor.map(|(list, known)| executors::rules(list, known, file))),
             drift: errors.key(raw.drift.as_ref().map(|raw| drift::rule(raw, file))),
         }

@@ -73,6 +73,7 @@ impl ProjectContext<'_> {
                 let mut project = project.clone();
                 project.link = (dir.written != dir.real).then_some(dir.written);
                 project.executors = self.rules.executor.of_project(&dir.real);
+                project.guards = self.rules.guards.of_project(&dir.real);
                 project.id = ProjectId { dir: dir.real, ..id.clone() };
                 (Spanned::new((), raw.referenced, raw.defined), project)
             }));

@@ -1,0 +1,373 @@
+//! Reads facts about code from configuration files, before Terraform does. A pull request writes these files: a file that cannot be read
+//! as Terraform would read it becomes a fact by itself.
+
+use super::json::{members, text};
+use super::{CodeFact, CodeKind, runs_program};
+use crate::config::paths::join;
+use crate::inputs::{Tree, locked_providers, text_of};
+use hcl::edit::Span as _;
+use hcl::edit::expr::{Expression, Object, ObjectKey};
+use hcl::edit::structure::{Block, Body};
+use serde_json::value::RawValue;
+use std::collections::BTreeSet;
+
+/// Most directories whose files are read.
+const MAX_DIRS: usize = 2_000;
+/// Most facts of one project.
+const MAX_FACTS: usize = 10_000;
+/// Ends of names of files that Terraform or OpenTofu may read.
+const ENDINGS: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
+/// Blocks of a provider's types.
+const OF_PROVIDERS: [&str; 5] = ["resource", "data", "ephemeral", "action", "list"];
+/// Name of the record of provider versions.
+const LOCK_FILE: &str = ".terraform.lock.hcl";
+
+/// Directories of a project's code.
+pub struct CodePlaces<'a> {
+    /// The project's directory, from the root of the tree.
+    pub dir: &'a str,
+    /// Directories of all modules, if `init` has recorded them.
+    pub modules: &'a [String],
+}
+
+/// Returns the facts about the code in a project's directory, in its local modules, in the recorded modules, and in its lock file.
+pub fn facts(tree: &dyn Tree, places: &CodePlaces<'_>) -> Vec<CodeFact> {
+    let mut reader = Reader {
+        tree,
+        facts: Vec::new(),
+        waiting: Vec::new(),
+        seen: BTreeSet::new(),
+        required: BTreeSet::new(),
+        used: Vec::new(),
+    };
+    reader.enter(places.dir.to_owned());
+    places.modules.iter().for_each(|dir| reader.enter(dir.clone()));
+    while let Some(dir) = reader.waiting.pop() {
+        if reader.facts.len() > MAX_FACTS {
+            reader.unreadable(&dir, "there is too much code");
+            break;
+        }
+        reader.directory(&dir);
+    }
+    reader.lock_file(places.dir);
+    reader.facts
+}
+
+struct Reader<'a> {
+    tree: &'a dyn Tree,
+    facts: Vec<CodeFact>,
+    waiting: Vec<String>,
+    seen: BTreeSet<String>,
+    /// Local names of providers to which the present directory gives a source.
+    required: BTreeSet<String>,
+    /// Local names of providers that the present directory uses, with their places.
+    used: Vec<(String, String)>,
+}
+
+/// One configuration file.
+struct File<'a> {
+    path: String,
+    dir: &'a str,
+    text: &'a str,
+}
+
+impl File<'_> {
+    /// Returns the place of a byte of the text.
+    fn at(&self, start: Option<usize>) -> String {
+        let before = start.and_then(|start| self.text.get(..start)).unwrap_or_default();
+        format!("{}:{}", self.path, 1 + before.matches('\n').count())
+    }
+
+    /// Returns the place of a value, which is a slice of the text.
+    fn at_json(&self, value: &RawValue) -> String {
+        self.at(value.get().as_ptr().addr().checked_sub(self.text.as_ptr().addr()))
+    }
+}
+
+impl Reader<'_> {
+    fn add(&mut self, place: String, what: CodeKind) {
+        self.facts.push(CodeFact { place, what });
+    }
+
+    fn unreadable(&mut self, place: &str, why: &str) {
+        self.add(place.to_owned(), CodeKind::Unreadable(why.to_owned()));
+    }
+
+    /// Notes a directory to be read.
+    fn enter(&mut self, dir: String) {
+        if self.seen.contains(&dir) {
+            return;
+        }
+        if self.seen.len() >= MAX_DIRS {
+            return self.unreadable(&dir, "there are too many modules");
+        }
+        self.seen.insert(dir.clone());
+        self.waiting.push(dir);
+    }
+
+    fn directory(&mut self, dir: &str) {
+        let Some(names) = self.tree.names(dir) else { return self.unreadable(dir, "the directory cannot be listed") };
+        for name in names.iter().filter(|name| ENDINGS.iter().any(|ending| name.ends_with(ending))) {
+            let path = join(dir, name);
+            match text_of(self.tree, &path) {
+                None => self.unreadable(&path, "it is no text file of at most 1 MiB inside of the repository"),
+                Some(text) => self.file(&File { path, dir, text: &text }),
+            }
+        }
+        let required = std::mem::take(&mut self.required);
+        for (place, name) in std::mem::take(&mut self.used) {
+            if !required.contains(&name) {
+                self.add(place, CodeKind::Provider(name));
+            }
+        }
+    }
+
+    fn uses(&mut self, place: String, name: &str) {
+        self.used.push((place, name.to_owned()));
+    }
+
+    fn requires(&mut self, place: String, name: &str, source: String) {
+        self.required.insert(name.to_owned());
+        self.add(place, CodeKind::Provider(source));
+    }
+
+    fn file(&mut self, file: &File<'_>) {
+        if file.path.ends_with(".json") {
+            let read = serde_json::from_str::<&RawValue>(file.text).and_then(|root| self.json(file, root));
+            if let Err(error) = read {
+                self.unreadable(&format!("{}:{}", file.path, error.line().max(1)), "it is no valid JSON");
+            }
+            return;
+        }
+        match hcl::edit::parser::parse_body(file.text) {
+            Ok(body) => self.hcl(file, &body),
+            Err(error) => {
+                let line = error.location().line();
+                self.unreadable(&format!("{}:{line}", file.path), "it does not parse");
+            }
+        }
+    }
+
+    fn hcl(&mut self, file: &File<'_>, body: &Body) {
+        for block in body.blocks() {
+            let at = file.at(block.span().map(|span| span.start));
+            let label = block.labels.first().map(|label| label.as_str().to_owned()).unwrap_or_default();
+            match block.ident.as_str() {
+                "terraform" => block.body.get_blocks("required_providers").for_each(|one| self.required(file, one)),
+                "provider" => self.uses(at, &label),
+                "module" => self.module(file, &block.body, at),
+                "removed" => self.provisioners(file, &block.body),
+                kind if OF_PROVIDERS.contains(&kind) => {
+                    if runs_program(&label) {
+                        self.add(at.clone(), CodeKind::Program(label.clone()));
+                    }
+                    self.provisioners(file, &block.body);
+                    match block.body.get_attribute("provider").map(|attribute| provider_name(&attribute.value)) {
+                        None => self.uses(at, type_prefix(&label)),
+                        Some(Some(name)) => self.uses(at, &name),
+                        Some(None) => self.add(at, CodeKind::UnknownProvider),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn provisioners(&mut self, file: &File<'_>, body: &Body) {
+        for block in body.get_blocks("provisioner") {
+            let kind = block.labels.first().map(|label| label.as_str().to_owned()).unwrap_or_default();
+            self.add(file.at(block.span().map(|span| span.start)), CodeKind::Provisioner(kind));
+        }
+    }
+
+    fn module(&mut self, file: &File<'_>, body: &Body, at: String) {
+        // Blocks of override files need not have one.
+        let Some(attribute) = body.get_attribute("source") else { return };
+        let at = attribute.span().map_or(at, |span| file.at(Some(span.start)));
+        match attribute.value.as_str() {
+            Some(source) => self.source(file, source, at),
+            None => self.add(at, CodeKind::UnknownModule),
+        }
+    }
+
+    /// Notes the source of a module. Local ones are read.
+    fn source(&mut self, file: &File<'_>, source: &str, at: String) {
+        let is_local = source == "." || source == ".." || source.starts_with("./") || source.starts_with("../");
+        if !is_local {
+            return self.add(at, CodeKind::Module(source.to_owned()));
+        }
+        match self.tree.resolve(&join(file.dir, source)) {
+            Some(real) => self.enter(real.path),
+            None => self.unreadable(&at, "the module is not inside of the repository"),
+        }
+    }
+
+    fn required(&mut self, file: &File<'_>, block: &Block) {
+        for attribute in block.body.attributes() {
+            let at = file.at(attribute.span().map(|span| span.start));
+            let name = attribute.key.as_str();
+            match &attribute.value {
+                // The old form: a version alone.
+                Expression::String(_) => self.uses(at, name),
+                Expression::Object(object) => match required_source(object) {
+                    Ok(Some(source)) => self.requires(at, name, source),
+                    Ok(None) => self.uses(at, name),
+                    Err(NoLiteral) => self.add(at, CodeKind::UnknownProvider),
+                },
+                _ => self.add(at, CodeKind::UnknownProvider),
+            }
+        }
+    }
+
+    fn json(&mut self, file: &File<'_>, root: &RawValue) -> Result<(), serde_json::Error> {
+        for (key, blocks) in members(root)?.0 {
+            match key.as_str() {
+                "terraform" => {
+                    for (_, required) in members(blocks)?.0.iter().filter(|(key, _)| key == "required_providers") {
+                        self.required_in_json(file, required)?;
+                    }
+                }
+                "provider" => members(blocks)?.0.iter().for_each(|(name, at)| self.uses(file.at_json(at), name)),
+                "module" => {
+                    for (_, module) in members(blocks)?.0 {
+                        self.module_in_json(file, module)?;
+                    }
+                }
+                "removed" => self.provisioners_in_json(file, blocks)?,
+                kind if OF_PROVIDERS.contains(&kind) => {
+                    for (kind, named) in members(blocks)?.0 {
+                        self.typed_in_json(file, &kind, named)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of one type by their names.
+    fn typed_in_json(&mut self, file: &File<'_>, kind: &str, named: &RawValue) -> Result<(), serde_json::Error> {
+        if runs_program(kind) {
+            self.add(file.at_json(named), CodeKind::Program(kind.to_owned()));
+        }
+        for (_, body) in members(named)?.0 {
+            self.provisioners_in_json(file, body)?;
+            let (at, found) = (file.at_json(body), members(body)?.0);
+            let names: Vec<&RawValue> =
+                found.into_iter().filter(|(key, _)| key == "provider").map(|(_, value)| value).collect();
+            if names.is_empty() {
+                self.uses(at.clone(), type_prefix(kind));
+            }
+            for name in names {
+                match text(name).as_deref().and_then(name_in_json) {
+                    Some(name) => self.uses(at.clone(), &name),
+                    None => self.add(at.clone(), CodeKind::UnknownProvider),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn provisioners_in_json(&mut self, file: &File<'_>, body: &RawValue) -> Result<(), serde_json::Error> {
+        for (_, provisioners) in members(body)?.0.iter().filter(|(key, _)| key == "provisioner") {
+            for (kind, one) in members(provisioners)?.0 {
+                self.add(file.at_json(one), CodeKind::Provisioner(kind));
+            }
+        }
+        Ok(())
+    }
+
+    fn module_in_json(&mut self, file: &File<'_>, module: &RawValue) -> Result<(), serde_json::Error> {
+        for (_, value) in members(module)?.0.iter().filter(|(key, _)| key == "source") {
+            let at = file.at_json(value);
+            match text(value).filter(|source| is_literal(source)) {
+                Some(source) => self.source(file, &source, at),
+                None => self.add(at, CodeKind::UnknownModule),
+            }
+        }
+        Ok(())
+    }
+
+    fn required_in_json(&mut self, file: &File<'_>, required: &RawValue) -> Result<(), serde_json::Error> {
+        for (name, value) in members(required)?.0 {
+            let at = file.at_json(value);
+            let found = members(value)?.0;
+            let sources: Vec<&RawValue> =
+                found.into_iter().filter(|(key, _)| key == "source").map(|(_, value)| value).collect();
+            if sources.is_empty() {
+                self.uses(at.clone(), &name);
+            }
+            for source in sources {
+                match text(source).filter(|source| is_literal(source)) {
+                    Some(source) => self.requires(at.clone(), &name, source),
+                    None => self.add(at.clone(), CodeKind::UnknownProvider),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the record of the providers that `init` has chosen.
+    fn lock_file(&mut self, dir: &str) {
+        let is_there = self.tree.names(dir).is_some_and(|names| names.iter().any(|name| name == LOCK_FILE));
+        if !is_there {
+            return;
+        }
+        let path = join(dir, LOCK_FILE);
+        match text_of(self.tree, &path).and_then(|text| locked_providers(&text)) {
+            Some(locked) => {
+                for (source, _) in locked {
+                    self.add(path.clone(), CodeKind::Provider(source));
+                }
+            }
+            None => self.unreadable(&path, "it does not parse"),
+        }
+    }
+}
+
+/// A value that is no literal text.
+struct NoLiteral;
+
+/// Returns the `source` in an entry of `required_providers`, if it has one.
+fn required_source(object: &Object) -> Result<Option<String>, NoLiteral> {
+    let mut found = None;
+    for (key, value) in object.iter() {
+        let key = match key {
+            ObjectKey::Ident(name) => name.as_str(),
+            ObjectKey::Expression(Expression::String(name)) => name.as_str(),
+            ObjectKey::Expression(Expression::Variable(name)) => name.as_str(),
+            ObjectKey::Expression(_) => return Err(NoLiteral),
+        };
+        if key == "source" {
+            found = Some(value.expr().as_str().ok_or(NoLiteral)?.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the local name in the argument `provider`: `google` or `google.alias`.
+fn provider_name(value: &Expression) -> Option<String> {
+    match value {
+        Expression::Variable(name) => Some(name.as_str().to_owned()),
+        Expression::Traversal(traversal) => traversal.expr.as_variable().map(|name| name.as_str().to_owned()),
+        Expression::String(text) => name_in_json(text.as_str()),
+        _ => None,
+    }
+}
+
+/// Does the same for a text, which may have the form `${google.alias}`.
+fn name_in_json(text: &str) -> Option<String> {
+    let inner = text.strip_prefix("${").and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+    let name = inner.split('.').next().unwrap_or_default().trim();
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
+    is_name.then(|| name.to_owned())
+}
+
+fn is_literal(text: &str) -> bool {
+    !text.contains("${") && !text.contains("%{")
+}
+
+/// Returns the local name of the provider that a type belongs to by default.
+fn type_prefix(kind: &str) -> &str {
+    kind.split('_').next().unwrap_or(kind)
+}

@@ -1,0 +1,249 @@
+use super::code::{CodePlaces, facts};
+use super::plan::ShownPlan;
+use super::*;
+use crate::inputs::tree::MemoryTree;
+
+fn guard() -> Guard {
+    Guard {
+        name: "code".into(),
+        providers: Some(vec!["hashicorp/*".into()]),
+        modules: Some(vec!["acme/*".into()]),
+        forbid: vec![Forbidden::External, Forbidden::Provisioners],
+        ..Guard::default()
+    }
+}
+
+/// Returns the findings about the project `p` in these files.
+fn found<const N: usize>(files: [(&str, &str); N]) -> Vec<String> {
+    let places = CodePlaces { dir: "p", modules: &[] };
+    let tripped = of_code(&[guard()], &facts(&MemoryTree::new(files), &places));
+    tripped.into_iter().flat_map(|tripped| tripped.findings).collect()
+}
+
+#[test]
+fn honest_code_trips_nothing() {
+    let code = r#"
+terraform {
+  required_version = ">= 1.5"
+  required_providers {
+    google = {
+      source  = "hashicorp/google"
+      version = "~> 6.0"
+    }
+    mine = { "source" = "registry.terraform.io/hashicorp/other" }
+    null = "3.2.4"
+  }
+}
+provider "google" {}
+resource "google_project" "a" {}
+resource "mine_thing" "b" {
+  text = <<-EOT
+    provisioner "local-exec" {}
+    data "external" "x" {}
+  EOT
+}
+resource "terraform_data" "c" {}
+data "terraform_remote_state" "d" {
+  provider = terraform
+  backend  = "local"
+}
+# data "external" "comment" {}
+module "local" { source = "../m" }
+module "shared" {
+  source  = "acme/net/google"
+  version = "1.0.0"
+}
+"#;
+    let lock = "provider \"registry.terraform.io/hashicorp/google\" {\n  version = \"6.1.0\"\n}\n";
+    let files =
+        [("p/main.tf", code), ("m/main.tf", "resource \"null_resource\" \"x\" {}"), ("p/.terraform.lock.hcl", lock)];
+    assert_eq!(found(files), Vec::<String>::new());
+}
+
+#[test]
+fn what_runs_programs_is_found_with_its_place() {
+    let program = "`external` runs a program (`forbid: external`)";
+    let provisioner = "provisioner `local-exec` (`forbid: provisioners`)";
+    for (path, text, finding) in [
+        ("p/main.tf", "\n\ndata \"external\" \"x\" {}", format!("p/main.tf:3: {program}")),
+        ("p/main.tf", "data external x {}", format!("p/main.tf:1: {program}")),
+        ("p/x.tofu", "\ndata \"external\" \"x\" {}", format!("p/x.tofu:2: {program}")),
+        (
+            "p/x.tf",
+            "resource \"null_resource\" \"x\" {\n  provisioner \"local-exec\" {}\n}",
+            format!("p/x.tf:2: {provisioner}"),
+        ),
+        (
+            "p/x.tf",
+            "removed {\n  from = null_resource.x\n  provisioner \"local-exec\" {}\n}",
+            format!("p/x.tf:3: {provisioner}"),
+        ),
+        ("p/x.tf.json", "{\n\"data\": [{\"external\": [{\"x\": {}}]}]}", format!("p/x.tf.json:2: {program}")),
+        ("p/x.tf.json", "{\"data\": {\"external\": {\"x\": {}}},\n\"data\": {}}", format!("p/x.tf.json:1: {program}")),
+        ("p/x.tf.json", "{\"\\u0064ata\": {\"external\": {\"x\": {}}}}", format!("p/x.tf.json:1: {program}")),
+        ("p/x.tf.json", "[{}, {\"data\": {\"external\": {\"x\": {}}}}]", format!("p/x.tf.json:1: {program}")),
+        (
+            "p/x.tf.json",
+            "{\"resource\": {\"null_resource\": {\"a\": {}, \"a\": [{\n\"provisioner\": [{\"local-exec\": {}}]}]}}}",
+            format!("p/x.tf.json:2: {provisioner}"),
+        ),
+        ("p/bom.tf", "\u{feff}data \"external\" \"x\" {}", format!("p/bom.tf:1: {program}")),
+    ] {
+        assert_eq!(found([(path, text)]), [finding], "{text}");
+    }
+}
+
+#[test]
+fn code_of_local_modules_is_read_and_cycles_end() {
+    let files = [
+        ("p/main.tf.json", r#"{"module": {"a": {"source": "../m/a"}}}"#),
+        ("m/a/main.tf", "module \"b\" {\n  source = \"../b\"\n}"),
+        ("m/b/main.tf", "module \"a\" {\n  source = \"../a\"\n}\ndata \"local_command\" \"x\" {}"),
+    ];
+    assert_eq!(found(files), ["m/b/main.tf:4: `local_command` runs a program (`forbid: external`)"]);
+}
+
+#[test]
+fn sources_out_of_the_lists_trip() {
+    for (text, finding) in [
+        (
+            "module \"m\" {\n  source = \"evil/net/google\"\n}",
+            "p/x.tf:2: the module source `evil/net/google` is not in `modules`",
+        ),
+        ("module \"m\" {\n  source = \"/tmp/x\"\n}", "p/x.tf:2: the module source `/tmp/x` is not in `modules`"),
+        ("module \"m\" {\n  source = \"${var.x}\"\n}", "p/x.tf:2: a module whose source is not a literal text"),
+        (
+            "module \"m\" {\n  source = \"../../x\"\n}",
+            "p/x.tf:2: it cannot be checked: the module is not inside of the repository",
+        ),
+        (
+            "provider \"aws\" {}\nterraform {\n  required_providers {\n    aws = { source = \"evil/aws\" }\n  }\n}",
+            "p/x.tf:4: the provider `evil/aws` is not in `providers`",
+        ),
+        (
+            "terraform {\n  required_providers {\n    aws = merge({}, {source = \"evil/aws\"})\n  }\n}",
+            "p/x.tf:3: a provider whose source is not a literal text",
+        ),
+        (
+            "terraform {\n  required_providers {\n    aws = { (\"source\") = \"evil/aws\" }\n  }\n}",
+            "p/x.tf:3: a provider whose source is not a literal text",
+        ),
+        ("resource \"x\" \"y\" {", "p/x.tf:1: it cannot be checked: it does not parse"),
+    ] {
+        assert_eq!(found([("p/x.tf", text)]), [finding], "{text}");
+    }
+    for (text, finding) in [
+        (
+            r#"{"module": {"m": {"source": "acme/x/y", "source": "evil/x/y"}}}"#,
+            "p/x.tf.json:1: the module source `evil/x/y` is not in `modules`",
+        ),
+        (
+            r#"{"module": {"m": {"source": "acme/%{if true}x%{endif}"}}}"#,
+            "p/x.tf.json:1: a module whose source is not a literal text",
+        ),
+        (
+            r#"{"terraform": [{"required_providers": [{"a": {"source": "evil/a"}}]}]}"#,
+            "p/x.tf.json:1: the provider `evil/a` is not in `providers`",
+        ),
+        ("{\n]", "p/x.tf.json:2: it cannot be checked: it is no valid JSON"),
+    ] {
+        assert_eq!(found([("p/x.tf.json", text)]), [finding], "{text}");
+    }
+    let lock = "provider \"registry.terraform.io/evil/x\" {\n  version = \"1.0.0\"\n}\n";
+    assert_eq!(
+        found([("p/.terraform.lock.hcl", lock)]),
+        ["p/.terraform.lock.hcl: the provider `registry.terraform.io/evil/x` is not in `providers`"]
+    );
+    assert_eq!(
+        found([("p/.terraform.lock.hcl", "provider \"")]),
+        ["p/.terraform.lock.hcl: it cannot be checked: it does not parse"]
+    );
+}
+
+fn limits() -> Guard {
+    Guard {
+        name: "limits".into(),
+        max_destroys: Some(1),
+        max_replacements: Some(0),
+        protect: vec!["google_sql_*".into(), "module.vault".into(), "null_resource.kept".into()],
+        ..Guard::default()
+    }
+}
+
+/// Returns a plan of these changes: address, previous address or nothing, actions.
+fn plan(changes: &[(&str, &str, &[&str])]) -> ShownPlan {
+    let change = |(address, before, actions): &(&str, &str, &[&str])| {
+        let before = if before.is_empty() { serde_json::Value::Null } else { (*before).into() };
+        serde_json::json!({"address": address, "previous_address": before, "mode": "managed", "change": {"actions": actions}})
+    };
+    let changes: Vec<_> = changes.iter().map(change).collect();
+    let plan =
+        serde_json::json!({"format_version": "1.2", "resource_changes": changes, "configuration": {"root_module": {}}});
+    ShownPlan::parse(plan.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn counts_and_protected_resources_of_a_plan() {
+    let said = |changes: &[(&str, &str, &[&str])]| {
+        let tripped = plan(changes).trips(&[limits()]);
+        tripped.into_iter().flat_map(|tripped| tripped.findings).collect::<Vec<_>>()
+    };
+    assert!(
+        said(&[("a.b", "", &["delete"]), ("a.c", "", &["create"]), ("google_sql_x.a", "", &["update"])]).is_empty()
+    );
+    assert_eq!(
+        said(&[("a.b", "", &["delete"]), ("a.c[\"`x`\"]", "", &["create", "delete"])]),
+        [
+            "2 to destroy, at most 1 allowed (`max_destroys`): `a.b`, `a.c[\"'x'\"]`",
+            "1 to replace, at most 0 allowed (`max_replacements`): `a.c[\"'x'\"]`"
+        ]
+    );
+    // A deposed object and a new one have one address.
+    assert_eq!(
+        said(&[("a.b", "", &["delete"]), ("a.b", "", &["create"])]),
+        ["1 to replace, at most 0 allowed (`max_replacements`): `a.b`"]
+    );
+    for (change, finding) in [
+        (("google_sql_x.a", "", &["delete"][..]), "`google_sql_x.a` would be destroyed (`protect: google_sql_*`)"),
+        (
+            ("module.vault.a.b", "", &["forget"]),
+            "`module.vault.a.b` would be removed from the state (`protect: module.vault`)",
+        ),
+        (
+            ("null_resource.new", "null_resource.kept", &["no-op"]),
+            "`null_resource.kept` would be moved to `null_resource.new`, which is not protected (`protect: null_resource.kept`)",
+        ),
+        (("other.a", "google_sql_x.a", &["delete"]), "`google_sql_x.a` would be destroyed (`protect: google_sql_*`)"),
+    ] {
+        assert_eq!(said(&[change]), [finding]);
+    }
+    assert!(said(&[("google_sql_x.b", "google_sql_x.a", &["no-op"])]).is_empty());
+}
+
+#[test]
+fn code_in_a_plan_file_is_judged_as_well() {
+    let plan = serde_json::json!({
+        "format_version": "1.2",
+        "resource_changes": [{"address": "a.b", "mode": "managed", "provider_name": "registry.terraform.io/evil/a", "change": {"actions": ["create"]}}],
+        "configuration": {
+            "provider_config": {"null": {"full_name": "registry.terraform.io/hashicorp/null"}},
+            "root_module": {"module_calls": {"m": {"source": "evil/m/x", "module": {
+                "resources": [{"address": "null_resource.x", "type": "null_resource", "provisioners": [{"type": "local-exec"}]}, {"address": "data.external.y", "type": "external"}],
+            }}, "own": {"source": "./own"}}},
+        },
+    });
+    let tripped = ShownPlan::parse(plan.to_string().as_bytes()).unwrap().trips(&[guard()]);
+    let [one] = tripped.as_slice() else { panic!("{tripped:?}") };
+    assert_eq!(
+        one.findings,
+        [
+            "a.b: the provider `registry.terraform.io/evil/a` is not in `providers`",
+            "module.m: the module source `evil/m/x` is not in `modules`",
+            "module.m.null_resource.x: provisioner `local-exec` (`forbid: provisioners`)",
+            "module.m.data.external.y: `external` runs a program (`forbid: external`)",
+        ]
+    );
+    for wrong in ["{}", "x", r#"{"format_version": "1.0"}"#, r#"{"format_version": "2.0", "configuration": {}}"#] {
+        assert!(ShownPlan::parse(wrong.as_bytes()).is_err(), "{wrong}");
+    }
+}
