@@ -24,7 +24,7 @@ mod server_status;
 mod traces;
 mod wake;
 
-use tidelock_core::{comment, config, domain, inputs, locks, plan_text, render, schedule, wording};
+use tidelock_core::{comment, config, domain, guards, inputs, locks, plan_text, render, schedule, wording};
 use tidelock_hosts::{vcs, webhook};
 use tidelock_runner::{checkout, policy, process, runner, terraform};
 use tidelock_store as store;

@@ -138,6 +138,7 @@ impl Planned {
             changes: None,
             incomparable: None,
             part: None,
+            guards: Vec::new(),
             tree: None,
         };
         Ok(Planned { job, plan, left })

@@ -22,7 +22,7 @@ use super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions, PullPre
 use super::prepare::{self, Need, Prepared, ScheduleScope};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
-use super::{automerge, hooks, merged, parts, permissions, policies, recorder, state_locks};
+use super::{automerge, guards, hooks, merged, parts, permissions, policies, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
@@ -271,6 +271,7 @@ impl ApplyRun<'_> {
         let checked = requirements::check(ctx, work, config, &wanted, facts, self.prepared, Some(plan));
         let (mut checks, remarks) = checked.await?;
         checks.extend(policies::requirement(ctx, work, config, plan).await?);
+        checks.splice(0..0, guards::requirements(ctx, work, config, plan).await?);
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         let forced = work.command.force;
         let goes = |check: &RequirementCheck| check.met || (forced && requirements::can_be_forced(&check.name));
@@ -278,6 +279,7 @@ impl ApplyRun<'_> {
             true => {
                 let unmet: Vec<_> = checks.iter().filter(|check| !check.met).collect();
                 self.note_forced(&unmet);
+                self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(guards::remarks(work, config, plan));
                 Ok(())
             }
             false => Err(Failure::Requirements(checks).into()),

@@ -230,6 +230,7 @@ impl<'a> JobRun<'a> {
             changes,
             incomparable,
             part: made.part,
+            guards: super::guards::recorded(self.work, config, made.guards),
             tree: self.plan_tree.clone(),
         }
     }
@@ -325,8 +326,8 @@ fn one_line(ctx: &Context, failure: &Failure) -> String {
         Failure::Locked(holder) => format!("locked by {}", ctx.hosts.pull_name(&holder.pull)),
         Failure::Owned(owner) => format!("owned by {}", ctx.hosts.pull_name(&owner.holder.pull)),
         Failure::Requirements(checks) => {
-            let unmet: Vec<&str> = checks.iter().filter(|check| !check.met).map(|check| check.name.as_str()).collect();
-            format!("not {}", unmet.join(", not "))
+            let unmet = checks.iter().filter(|check| !check.met).map(|check| crate::wording::unmet(&check.name));
+            unmet.collect::<Vec<_>>().join(", ")
         }
         Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
         Failure::NotPlanned { missing } => {

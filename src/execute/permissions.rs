@@ -290,6 +290,7 @@ pub(crate) fn typed(ctx: &Context, command: &Command) -> String {
     for (is_on, flag) in switches {
         line.push_str(if is_on { flag } else { "" });
     }
+    line.extend(command.overrides.iter().map(|name| format!(" --override {}", quote(name))));
     if let Some(why) = &command.why {
         line.push_str(&format!(" -m {}", quote(why)));
     }

@@ -8,13 +8,14 @@ use super::command_run::CommandRun;
 use super::context::Context;
 use super::merged;
 use super::not_run::NotRun;
+use super::people::is_one_of;
 use super::prepare::Stop;
 use crate::config::ProjectConfig;
 use crate::config::approvers::Approver;
 use crate::config::freeze::FreezeWindow;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
-use crate::domain::outcome::{Failure, Fault, Reason};
+use crate::domain::outcome::{Failure, Reason};
 use crate::domain::state::{ApplyLock, PlanRecord};
 use crate::domain::{CommitSha, ProjectId, RepoId, duration};
 use crate::store::View;
@@ -92,7 +93,9 @@ impl Preconditions {
         let now = Timestamp::now();
         let mut windows = Vec::new();
         for window in &config.freeze {
-            if window.until(now).is_none() || !is_excepted(ctx, work, window).await? {
+            if window.until(now).is_none()
+                || !is_one_of(ctx, work, &window.except, "Applies are frozen now (`freeze`)").await?
+            {
                 windows.push(window.clone());
             }
         }
@@ -246,31 +249,6 @@ fn window_text(window: &FreezeWindow, end: Timestamp) -> String {
         false => format!("; meanwhile only {} may apply", except.join(", ")),
     };
     format!("a freeze window (`freeze`) stops applies of this project until {}{why}{except}", window.format_time(end))
-}
-
-async fn is_excepted(ctx: &Context, work: &CommandRun, window: &FreezeWindow) -> Result<bool, Stop> {
-    let user = &work.command.user;
-    for one in &window.except {
-        let is_it = match one {
-            Approver::User(name) => user.as_str().eq_ignore_ascii_case(name) && !user.is_unknown(),
-            Approver::Team(team) if !user.is_unknown() && work.command.is_of_host() => {
-                let asked = ctx.teams.is_member(ctx, &work.pull.id.repo, team, user.as_str()).await;
-                asked.map_err(|error| {
-                    let say = format!("{} {}", ctx.rendering.executable, work.command.name.spoken());
-                    let message = ctx.redactor.redact(&format!(
-                        "Applies are frozen now (`freeze`), and the host did not say whether {user} is in team {team}, who may apply \
-                         meanwhile: {error}. Comment again: `{say}`"
-                    ));
-                    Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
-                })? == Some(true)
-            }
-            Approver::Team(_) | Approver::CodeOwners => false,
-        };
-        if is_it {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

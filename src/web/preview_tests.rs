@@ -143,6 +143,7 @@ fn plan(hours: i64) -> PlanRecord {
         changes: None,
         incomparable: None,
         part: None,
+        guards: Vec::new(),
         tree: None,
     }
 }

@@ -2,6 +2,7 @@
 
 mod errors;
 mod formats;
+mod guards;
 mod merging;
 
 use insta::assert_snapshot;

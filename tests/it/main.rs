@@ -37,6 +37,7 @@ mod freeze;
 mod gitea;
 mod github_app;
 mod gitlab;
+mod guards;
 mod hatches;
 mod history;
 mod https;

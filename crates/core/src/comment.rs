@@ -245,6 +245,7 @@ fn build(grammar: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSet
         why,
         force: typed.is_on(Flag::Force),
         only: typed.is_on(Flag::Only),
+        overrides: typed.values(Flag::Override).into_iter().map(str::to_owned).collect(),
         verbose: typed.is_on(Flag::Verbose),
         interrupt_apply: typed.is_on(Flag::InterruptApply),
         auto_merge_disabled: typed.is_on(Flag::AutoMergeDisabled),
@@ -259,9 +260,10 @@ fn build(grammar: &CommandGrammar, typed: Typed, user: &Login, names: &ParserSet
 /// Returns the text after `-m` on one line, or an error if the command requires it.
 fn reason(grammar: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mistake> {
     let why = typed.value(Flag::Why).map_or(Ok(None), checked_reason);
-    let forced = typed.is_on(Flag::Force);
+    let (forced, overrides) = (typed.is_on(Flag::Force), !typed.values(Flag::Override).is_empty());
     let (what, example) = match grammar.name {
         CommandName::Apply if forced => ("--force", "apply --force -m 'why'"),
+        CommandName::Apply | CommandName::Plan if overrides => ("--override", grammar.example),
         CommandName::Unlock if typed.is_on(Flag::AcceptDrift) => ("--accept-drift", "unlock --accept-drift -m 'why'"),
         CommandName::Freeze | CommandName::Lock => (grammar.word(), grammar.example),
         _ => ("", grammar.example),
@@ -269,8 +271,11 @@ fn reason(grammar: &CommandGrammar, typed: &Typed) -> Result<Option<String>, Mis
     let mistake = |what: String| Err(Mistake { what, type_this: example.to_owned() });
     match why {
         Ok(None) if !what.is_empty() => mistake(format!("{what} needs a reason: -m 'why'")),
-        Ok(Some(_)) | Err(_) if grammar.name == CommandName::Apply && !forced => {
-            mistake("-m goes with --force".to_owned())
+        Ok(Some(_)) | Err(_) if grammar.name == CommandName::Apply && !forced && !overrides => {
+            mistake("-m goes with --force or --override".to_owned())
+        }
+        Ok(Some(_)) | Err(_) if grammar.name == CommandName::Plan && !overrides => {
+            mistake("-m goes with --override".to_owned())
         }
         Ok(why) => Ok(why),
         Err(problem) => mistake(format!("the reason after -m {problem}")),

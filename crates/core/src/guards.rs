@@ -81,7 +81,8 @@ fn tripped(guard: &Guard, mut findings: Vec<String>, part: Part) -> Option<Tripp
     let more = findings.len().saturating_sub(MAX_FINDINGS);
     findings.truncate(MAX_FINDINGS);
     let (name, of_code) = (guard.name.clone(), part == Part::Code);
-    (!findings.is_empty()).then_some(TrippedGuard { name, findings, more, of_code, passed: None })
+    let who = guard.people();
+    (!findings.is_empty()).then_some(TrippedGuard { name, findings, more, of_code, who, passed: None })
 }
 
 /// Adds guards to others. A guard is listed once, with the findings of both.
@@ -97,7 +98,6 @@ pub fn merge(into: &mut Vec<TrippedGuard>, others: Vec<TrippedGuard>) {
                 known.findings.extend(new.into_iter().take(room));
                 // A limit that trips as well is not passed with the code.
                 known.of_code &= other.of_code;
-                known.passed = known.passed.take().or(other.passed);
             }
         }
     }

@@ -155,13 +155,22 @@ pub(crate) fn reason(reason: Reason) -> &'static str {
     }
 }
 
+/// Prefix of the name of a guard among the requirements of a command.
+const GUARD: &str = "guard ";
+
+/// Returns the requirement's name for a guard.
+pub fn guard_requirement(name: &str) -> String {
+    format!("{GUARD}{name}")
+}
+
 /// Returns what an unmet requirement means for the pull request.
-pub(crate) fn unmet(requirement: &str) -> String {
+pub fn unmet(requirement: &str) -> String {
     match Requirement::of_name(requirement) {
         Some(Requirement::Approved) => "not approved".to_owned(),
         Some(Requirement::Mergeable) => "not mergeable".to_owned(),
         Some(Requirement::Undiverged) => "behind its base branch (diverged)".to_owned(),
         None if requirement == "policies_passed" => "policies have not passed".to_owned(),
+        None if requirement.starts_with(GUARD) => format!("{requirement} tripped"),
         None => format!("requirement {requirement} not met"),
     }
 }

@@ -133,6 +133,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         changes: None,
         incomparable: None,
         part: None,
+        guards: Vec::new(),
         tree: None,
     }
 }

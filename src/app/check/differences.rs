@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "approvals",
     "apply_scope",
     "on_merge",
@@ -24,6 +24,7 @@ const KEYS: [&str; 18] = [
     "replan_after_failed_apply",
     "executors",
     "freeze",
+    "guards",
     "plan_max_age",
     "allowed_users",
     "allowed_teams",

@@ -5,6 +5,7 @@ use super::origins::DEFAULT;
 use super::report::{CheckReport, EffectiveValue, ProjectReport};
 use crate::config::executors::StageExecutors;
 use crate::config::global::{AutodiscoverMode, DEFAULT_WORKFLOW};
+use crate::config::guards::Guard;
 use crate::config::workflow::{EnvValue, Step, Workflow};
 use crate::config::{LockMode, LockScope, ProjectConfig, Requirement};
 use crate::domain::Distribution;
@@ -100,6 +101,16 @@ fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
     values
 }
 
+/// Returns the names of the project's guards; absent without any.
+fn guards(found: &CheckedRepository, config: &ProjectConfig) -> Option<EffectiveValue> {
+    const KEY: &str = "guards";
+    let names: Vec<&str> = config.guards.iter().map(|guard| guard.name.as_str()).collect();
+    let never = config.terragrunt && config.guards.iter().any(Guard::has_code_rules);
+    let note = if never { "guards with rules about code refuse every unit of Terragrunt" } else { "" };
+    let from = found.origins.rules(&[KEY]).unwrap_or_default();
+    (!names.is_empty()).then(|| EffectiveValue { note: note.to_owned(), ..value(KEY, listed(&names), from) })
+}
+
 /// Returns the value of `automerge` and its origin.
 fn automerge(found: &CheckedRepository) -> EffectiveValue {
     const KEY: &str = "automerge";
@@ -169,6 +180,7 @@ fn of_project(found: &CheckedRepository, config: &ProjectConfig, entry: Option<u
         };
         values.push(value("policy_check", checked, from));
     }
+    values.extend(guards(found, config));
     values.extend(unusual(found, config, entry));
     values
 }

@@ -165,6 +165,7 @@ pub(in super::super) mod tests {
             changes: None,
             incomparable: None,
             part: None,
+            guards: Vec::new(),
             tree: None,
         }
     }

@@ -12,7 +12,7 @@ use super::super::plan::remove_plan_files;
 use super::super::plan_files::bring;
 use super::super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions};
 use super::super::prepare;
-use super::super::{apply, policies};
+use super::super::{apply, guards, policies};
 use super::apply_end;
 use super::plans::{DriftFound, DriftPlans};
 use super::remedy::RemedyRun;
@@ -82,6 +82,9 @@ impl DriftPlans<'_> {
         planned: &PlannedDrift<'_>,
     ) -> Result<DriftFound, NotRun> {
         let (ctx, config) = (self.ctx, planned.config);
+        if let Some(failure) = guards::refusal_of_drift(config, &planned.plan) {
+            return Err(failure.into());
+        }
         let slot = ExecutorSlot::wait(ctx, applies.work, config).await?;
         let _permit = job::enter(ctx, applies.work, slot.as_ref()).await;
         let mut preconditions = Preconditions::load(ctx, applies.work, config, &self.work.cancel).await?;

@@ -3,6 +3,7 @@
 use super::super::cancel::CancelReason;
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
+use super::super::guards;
 use super::super::measured;
 use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
@@ -246,6 +247,7 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         StepProblem::LostElsewhere { executor, why } => (Reason::Interrupted, lost(ctx, work, config, executor, why)),
         StepProblem::EndedElsewhere { executor, why } => (Reason::Interrupted, ended_elsewhere(executor, why)),
         StepProblem::LocalState => (Reason::Config, local_state(work, config)),
+        StepProblem::Guarded { guards } => return Outcome::Failed(guards::refusal(ctx, work, config, guards)),
         StepProblem::OtherWorkspace { set } => return refused_outcome(Reason::Config, other_workspace(set, config)),
         StepProblem::TargetOfApply => {
             let because = format!(

@@ -2,6 +2,7 @@
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
+use super::super::guards;
 use super::super::policies::CheckedPlans;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
@@ -31,6 +32,7 @@ pub(super) async fn set_reasons(
         if let Outcome::Planned(planned) = &mut outcome.outcome {
             planned.held = match config_of(project) {
                 _ if owned.contains(project) => Some(PlanHold::Owned),
+                _ if guards::hold(planned) => Some(PlanHold::Guards),
                 _ if unmet(project) => Some(PlanHold::Policies),
                 Some(config) if waits(config, &statuses) => Some(PlanHold::Dependency),
                 _ => None,

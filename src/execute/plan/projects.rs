@@ -14,7 +14,7 @@ use super::super::overtaken::{self, Meanwhile};
 use super::super::permissions::RefusedProjects;
 use super::super::prepare::Prepared;
 use super::super::requirements::{self, PullFacts};
-use super::super::{capacity, measured, merged, parts, plan, recorder, state_locks};
+use super::super::{capacity, guards, measured, merged, parts, plan, recorder, state_locks};
 use super::deferred;
 use crate::checkout::Strategy;
 use crate::comment::command_for;
@@ -187,11 +187,17 @@ impl Projects for PlanRun<'_, OfPull<'_>> {
         if let Some(outcome) = self.defer(config).await? {
             return Ok(outcome);
         }
+        let not_permitted = guards::not_permitted(self.ctx, self.work, config).await?;
+        if !not_permitted.is_empty() {
+            return Err(Failure::Requirements(not_permitted).into());
+        }
         let mut wanted = plan::wanted_lock(self.ctx, self.work, config);
+        let audit = guards::audit_of_plan(self.work, config);
         let (mut lock, changes_key) = (wanted.clone(), self.changes_key(config).await?);
         let kept = KeptPlan { dirs: self.of.dirs.to_vec(), changes_key: changes_key.clone() };
         let begin = move |tx: &Tx<'_>, job: &Job| {
             lock.lock.holder.since = job.started;
+            audit.iter().try_for_each(|entry| tx.audit(entry))?;
             overtaken::begin(tx, &lock, job.started)
         };
         let (job, begun, made) = self.plan(config, self.ready(config), Some(kept), begin).await?;
@@ -365,6 +371,7 @@ impl PlanRun<'_, OfPull<'_>> {
             unlocked: !lock.is_locked_by_plan(),
             preview: lock.is_strict() && (!is_changed || self.work.pull.draft) && self.work.after_merge.is_none(),
             part: record.part.clone(),
+            guards: record.guards.clone(),
             held: None,
         };
         (Outcome::Planned(planned), Some(PlanWithArchive { record, left, changes_key }))

@@ -304,6 +304,7 @@ async fn a_plan_is_applied_by_another_job_at_the_same_root() {
         sha256: Some(file.sha256),
         left: made.left,
         approved: None,
+        guards: Vec::new(),
     });
     let applied = ended(scene.run('2', &apply).await);
     assert_eq!(applied.ran.ending, Ending::Done, "{:?}", applied.ran);

@@ -19,6 +19,7 @@ pub(super) enum Flag {
     AcceptDrift,
     Force,
     Only,
+    Override,
     Why,
 }
 
@@ -170,6 +171,14 @@ const ONLY: FlagSpec = FlagSpec {
     repeats: false,
     help: "Apply although other projects have no plan",
 };
+const OVERRIDE: FlagSpec = FlagSpec {
+    flag: Flag::Override,
+    long: "override",
+    short: None,
+    value: Some("GUARD"),
+    repeats: true,
+    help: "Past this guard; repeatable; needs -m",
+};
 const WHY: FlagSpec = FlagSpec {
     flag: Flag::Why,
     long: "message",
@@ -214,7 +223,7 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
         positional: Positional::None,
         form: "plan",
         summary: "Runs 'terraform plan' for what this pull request changes.",
-        flags: TARGET,
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &TAG, &EXCEPT, &OVERRIDE, &WHY, &VERBOSE],
         one_target: false,
         passes_extra_args: true,
         example: "plan -d child/dir",
@@ -237,6 +246,7 @@ pub(super) static COMMANDS: [CommandGrammar; 12] = [
             &EXCEPT,
             &ONLY,
             &FORCE,
+            &OVERRIDE,
             &WHY,
             &AUTO_MERGE_DISABLED,
             &AUTO_MERGE_METHOD,

@@ -214,6 +214,9 @@ fn escape_hatches_take_reasons_and_numbers_of_pull_requests() {
     let forced = command("atlantis apply -d . --force -m 'the host of reviews is down'");
     assert_eq!((forced.force, forced.only, forced.why.is_some()), (true, false, true));
     assert!(command("atlantis apply --only").only);
+    let past = command("atlantis apply -d . --override few --override=data --override few -m 'the move of May'");
+    assert_eq!((past.overrides.join(" "), past.why.as_deref()), ("few data".to_owned(), Some("the move of May")));
+    assert_eq!(command("atlantis plan --override code -m why").overrides, ["code"]);
     assert_eq!(command("atlantis freeze -m release").why.as_deref(), Some("release"));
     assert_eq!(command("atlantis unfreeze").name, CommandName::Unfreeze);
     assert_eq!(command("atlantis lock --message='by hand'").why.as_deref(), Some("by hand"));
@@ -239,7 +242,11 @@ fn mistakes_say_what_is_wrong() {
         ("atlantis freeze -m ' '", "Error: freeze needs a reason: -m 'why'."),
         ("atlantis lock", "Error: lock needs a reason: -m 'why'."),
         ("atlantis apply --force", "Error: --force needs a reason: -m 'why'."),
-        ("atlantis apply -m x", "Error: -m goes with --force."),
+        ("atlantis apply -m x", "Error: -m goes with --force or --override."),
+        ("atlantis plan -m x", "Error: -m goes with --override."),
+        ("atlantis apply --override few", "Error: --override needs a reason: -m 'why'."),
+        ("atlantis plan --override few -m ' '", "Error: --override needs a reason: -m 'why'."),
+        ("atlantis unlock --override few -m x", "Error: unknown flag --override."),
         ("atlantis plan -e", "Error: unknown flag -e in -e; arguments for Terraform go after --."),
         ("atlantis plan --abc", "Error: unknown flag --abc; arguments for Terraform go after --."),
         ("atlantis plan --diir x", "Error: unknown flag --diir; did you mean --dir?."),
@@ -427,6 +434,7 @@ fn usage_shows_flags_and_what_to_type() {
           --except GLOB               Without these names or directories; repeatable
           --only                      Apply although other projects have no plan
           --force                     Apply past unmet requirements; needs -m
+          --override GUARD            Past this guard; repeatable; needs -m
       -m, --message WHY               Say why; everybody can read it
           --auto-merge-disabled       Do not merge the pull request afterwards
           --auto-merge-method METHOD  Then merge by merge, rebase or squash

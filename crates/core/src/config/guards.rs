@@ -84,6 +84,11 @@ impl Guard {
         self.providers.is_some() || self.modules.is_some() || !self.forbid.is_empty()
     }
 
+    /// Returns the people who may override it, in words; empty for nobody.
+    pub fn people(&self) -> String {
+        self.overriders.iter().map(Approver::describe).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns the same guard without the people, who do not change what trips it.
     #[must_use]
     pub fn without_people(&self) -> Guard {

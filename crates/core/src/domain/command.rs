@@ -161,6 +161,9 @@ pub struct Command {
     /// `apply --only`: projects without a plan do not prevent it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only: bool,
+    /// `--override`: names of guards that do not prevent it, if the person may override them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<String>,
     /// `-m`: the reason, one line, untrusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -214,6 +217,7 @@ impl Command {
             interrupt_apply: false,
             force: false,
             only: false,
+            overrides: Vec::new(),
             why: None,
             pulls: Vec::new(),
             auto_merge_disabled: false,

@@ -1,6 +1,7 @@
 //! Results: one [`JobOutcome`] per job. A *failure* was refused by a rule and names it; an *error* means that something broke.
 
 use super::command::CommandName;
+use super::guards::{TrippedGuard, are_passed};
 use super::ownership::ProjectOwner;
 use super::state::LockHolder;
 use super::waiting::Blocked;
@@ -185,6 +186,9 @@ pub struct Planned {
     /// The flags that limit the plan to a part of the project, such as `-target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+    /// Guards that it trips.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<TrippedGuard>,
     /// Reason for which an apply would be refused now, as far as the plan's run knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<PlanHold>,
@@ -193,7 +197,7 @@ pub struct Planned {
 impl Planned {
     /// Returns true if an apply of it would have an effect and would not be refused at once.
     pub fn can_be_applied(&self) -> bool {
-        !self.summary.no_changes && !self.preview && self.held.is_none()
+        !self.summary.no_changes && !self.preview && self.held.is_none() && are_passed(&self.guards)
     }
 }
 
@@ -203,6 +207,8 @@ impl Planned {
 pub enum PlanHold {
     /// Another pull request owns the project.
     Owned,
+    /// It trips a guard.
+    Guards,
     /// Its policies did not pass.
     Policies,
     /// A dependency has a plan of the same pull request, and has to be applied first.

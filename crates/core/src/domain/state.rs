@@ -6,6 +6,7 @@ pub use super::cause::Cause;
 use super::command::{CommandName, Trigger};
 use super::drift::DRIFT_JOB;
 pub use super::effect::{CommitStatus, Effect, IssueChange, NewEffect, OverwriteScope, PendingEffect, StatusState};
+use super::guards::TrippedGuard;
 use super::outcome::{PlanSummary, RunEnd};
 use super::ownership::PlanInputs;
 use super::plan_digest::ChangesDigest;
@@ -195,6 +196,9 @@ pub struct PlanRecord {
     /// The flags that limit the plan to a part of the project, such as `-target`; absent for a plan of all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+    /// Guards that it trips. An apply needs an override of each that was not overridden before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<TrippedGuard>,
     /// The tree that it was made in; absent if that is a tree of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<PlanTree>,

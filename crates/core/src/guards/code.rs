@@ -157,6 +157,8 @@ impl Reader<'_> {
                 "provider" => self.uses(at, &label),
                 "module" => self.module(file, &block.body, at),
                 "removed" => self.provisioners(file, &block.body),
+                // A check may have a data source of its own.
+                "check" => self.hcl(file, &block.body),
                 kind if OF_PROVIDERS.contains(&kind) => {
                     if runs_program(&label) {
                         self.add(at.clone(), CodeKind::Program(label.clone()));
@@ -234,6 +236,11 @@ impl Reader<'_> {
                     }
                 }
                 "removed" => self.provisioners_in_json(file, blocks)?,
+                "check" => {
+                    for (_, check) in members(blocks)?.0 {
+                        self.json(file, check)?;
+                    }
+                }
                 kind if OF_PROVIDERS.contains(&kind) => {
                     for (kind, named) in members(blocks)?.0 {
                         self.typed_in_json(file, &kind, named)?;

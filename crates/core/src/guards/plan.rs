@@ -91,6 +91,23 @@ struct ModuleCall {
     module: Module,
 }
 
+/// Returns the guards that a plan trips because it cannot be read. A plan that has no file trips only those with limits, as the code was
+/// read before.
+pub fn unreadable(guards: &[Guard], why: &str, reason: NoPlan) -> Vec<TrippedGuard> {
+    let needs_it = |guard: &&Guard| reason == NoPlan::Broken || guard.has_limits();
+    let finding = || vec![format!("the plan cannot be checked: {why}")];
+    guards.iter().filter(needs_it).filter_map(|guard| tripped(guard, finding(), Part::Plan)).collect()
+}
+
+/// Reason for which a plan cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPlan {
+    /// There is no plan file: the workflow makes none, or the run is remote.
+    NoFile,
+    /// Its file cannot be read.
+    Broken,
+}
+
 impl ShownPlan {
     /// Parses the output of `show -json`. The error has no values of the plan.
     pub fn parse(json: &[u8]) -> Result<ShownPlan, String> {

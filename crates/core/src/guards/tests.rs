@@ -87,6 +87,12 @@ fn what_runs_programs_is_found_with_its_place() {
             "{\"resource\": {\"null_resource\": {\"a\": {}, \"a\": [{\n\"provisioner\": [{\"local-exec\": {}}]}]}}}",
             format!("p/x.tf.json:2: {provisioner}"),
         ),
+        ("p/x.tf", "check \"c\" {\n  data \"external\" \"x\" {}\n}", format!("p/x.tf:2: {program}")),
+        (
+            "p/x.tf.json",
+            "{\"check\": {\"c\": {\"data\": {\"external\": {\"x\": {}}}}}}",
+            format!("p/x.tf.json:1: {program}"),
+        ),
         ("p/bom.tf", "\u{feff}data \"external\" \"x\" {}", format!("p/bom.tf:1: {program}")),
     ] {
         assert_eq!(found([(path, text)]), [finding], "{text}");

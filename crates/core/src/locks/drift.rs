@@ -155,6 +155,7 @@ mod tests {
             changes: None,
             incomparable: None,
             part: None,
+            guards: Vec::new(),
             tree: None,
         }
     }

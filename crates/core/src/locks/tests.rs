@@ -117,6 +117,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         changes: None,
         incomparable: None,
         part: None,
+        guards: Vec::new(),
         tree: None,
     }
 }

@@ -3,6 +3,7 @@
 use super::markdown;
 use super::view::counted;
 use crate::domain::command::CommandName;
+use crate::domain::guards::TrippedGuard;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PolicyReport};
 use crate::domain::ownership::InvalidationCause;
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
@@ -251,7 +252,8 @@ impl Statuses {
         match &outcome.outcome {
             Outcome::Planned(plan) => {
                 let totals = wording::has_totals(&plan.summary).then(|| wording::plan_counts(&plan.summary));
-                totals.unwrap_or_else(|| "Planned".to_owned()) + if plan.part.is_some() { IN_PART } else { "" }
+                let part = if plan.part.is_some() { IN_PART } else { "" };
+                format!("{}{part}{}", totals.unwrap_or_else(|| "Planned".to_owned()), open_guards(&plan.guards))
             }
             Outcome::Deferred { on } => format!("Waits for {}", wording::labels(on)),
             Outcome::Applied(a) => {
@@ -292,6 +294,13 @@ impl Statuses {
             _ => None,
         }
     }
+}
+
+/// Returns the names of guards that were not overridden, as an end of a sentence.
+fn open_guards(guards: &[TrippedGuard]) -> String {
+    let open: Vec<&str> =
+        guards.iter().filter(|guard| guard.passed.is_none()).map(|guard| guard.name.as_str()).collect();
+    if open.is_empty() { String::new() } else { format!("; guard {} tripped", open.join(", ")) }
 }
 
 fn in_progress(command: CommandName) -> String {

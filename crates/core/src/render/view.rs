@@ -144,7 +144,8 @@ impl Maker<'_> {
             Outcome::Planned(planned) => {
                 let s = &planned.summary;
                 let base = planned.base_commit.as_ref().map(|base| self.commit(base));
-                let plan = PlanView::new(planned, base, if is_told { self.room.resources } else { 0 });
+                let listed = if is_told { self.room.resources } else { 0 };
+                let plan = PlanView::new(planned, base, listed, &view.apply_command);
                 view.unchanged = is_unchanged(planned);
                 view.state = Value::from(plan.state());
                 if wording::has_totals(s) && !s.no_changes && !s.outputs_only {

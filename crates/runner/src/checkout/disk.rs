@@ -49,6 +49,12 @@ impl Tree for DiskTree {
         names
     }
 
+    fn names(&self, dir: &str) -> Option<Vec<String>> {
+        let entries = self.find(dir, |top, path| top.folder(path)?.entries().map(Some))?;
+        let others = entries.into_iter().filter(|(_, kind)| *kind != FileType::Directory);
+        Some(others.map(|(name, _)| name.to_string_lossy().into_owned()).collect())
+    }
+
     fn dirs(&self) -> Vec<String> {
         let mut found = vec![String::from(".")];
         let walked = Folder::open(&self.root).and_then(|top| {

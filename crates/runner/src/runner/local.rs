@@ -8,6 +8,7 @@ mod directories;
 pub mod environment;
 mod files;
 mod filters;
+mod guards;
 mod home;
 mod made_of;
 mod modules;
@@ -44,6 +45,7 @@ use crate::terraform::install::{Installer, Tool};
 use crate::terraform::parts::in_output;
 use crate::terraform::state_lock::find_lock;
 use changes::PlanChanges;
+use guards::CodeCheck;
 use secrecy::SecretString;
 use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
@@ -51,6 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidelock_core::domain::ProjectId;
 use tidelock_core::domain::command::CommandName;
+use tidelock_core::domain::guards::TrippedGuard;
 use tidelock_core::domain::job_times::JobTimes;
 use timeline::Timeline;
 use tokio_util::sync::CancellationToken;
@@ -120,6 +123,8 @@ struct StepsRan {
     policies: Option<PoliciesRan>,
     /// The plan's changes; empty if they are not wanted.
     changes: PlanChanges,
+    /// Guards that the plan trips.
+    guards: Vec<TrippedGuard>,
     /// The flags that make it a plan of a part of the project.
     part: Option<String>,
     /// The plan file, if it made one.
@@ -169,10 +174,10 @@ impl Local {
         drop(turn);
         let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
-            Ok(StepsRan { output, policies: checked, changes, part, file }) => {
+            Ok(StepsRan { output, policies: checked, changes, guards, part, file }) => {
                 let made = self.plan_made(spec, place, file).await;
                 let PlanChanges { digest, incomparable } = changes;
-                let whole = |made| PlanMade { changes: digest, incomparable, part, ..made };
+                let whole = |made| PlanMade { changes: digest, incomparable, part, guards: Some(guards), ..made };
                 (plan, policies) = (made.map(whole), checked);
                 (Ending::Done, output)
             }
@@ -232,8 +237,10 @@ impl Local {
                 before.run(first).await?;
                 if let (Some(approved), Some(code)) = (spec.plan.approved(), plan.and_then(|plan| plan.code.as_ref())) {
                     before.check_approved(approved, code).await?;
+                    before.guard_approved().await?;
                 }
                 let mut stage = stage();
+                stage.guard_code(CodeCheck::BeforeSteps).await?;
                 stage.run(steps).await?;
                 stage
             }
@@ -254,13 +261,23 @@ impl Local {
         let output = std::mem::take(&mut stage.shown).join("\n");
         let taken = self.take_plan(spec, place, &copies).await;
         let (file, made) = taken.map_err(|problem| Broken::Problem(problem, output.clone()))?.unzip();
-        let changes = match &spec.plan {
-            PlanUse::Make { changes_key: Some(key), .. } => stage.changes(key, made).await?,
-            _ => PlanChanges::default(),
-        };
+        let (mut changes, mut guards) = (PlanChanges::default(), Vec::new());
+        if let PlanUse::Make { changes_key, .. } = &spec.plan {
+            let needs_guards = guards::need_json(&spec.project.guards, made.as_ref());
+            guards = std::mem::take(&mut stage.code_guards);
+            if changes_key.is_some() || needs_guards {
+                let shown = Arc::new(stage.shown_json(made).await?);
+                if let Some(key) = changes_key {
+                    changes = stage.changes(key, &shown).await;
+                }
+                if needs_guards {
+                    guards = stage.plan_guards(guards, &shown).await;
+                }
+            }
+        }
         stage.made_of.note_part(in_output(&output));
         let part = stage.made_of.part();
-        Ok(StepsRan { output, policies, changes, part, file })
+        Ok(StepsRan { output, policies, changes, guards, part, file })
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidelock_core::config::workflow::{EnvValue, Step};
 use tidelock_core::domain::JobId;
+use tidelock_core::domain::guards::TrippedGuard;
 use tidelock_core::domain::job_times::{StepKind, StepTime, TimeMark};
 use tidelock_core::domain::plan_digest::ChangesDigest;
 use tidelock_core::domain::state::{LeftFiles, StateLock};
@@ -111,6 +112,8 @@ pub enum StepProblem {
     TargetOfApply,
     /// The plan file to apply is not in the project's directory.
     PlanFileGone,
+    /// Guards of the project refuse it.
+    Guarded { guards: Vec<TrippedGuard> },
     /// The plan is one of a remote run, and has no file that can be shown.
     RemotePlan,
     /// The plan of a remote run is no longer the approved one; nothing is applied.
@@ -155,6 +158,9 @@ pub struct PlanMade {
     /// Flags that make it a plan of a part of the project, such as `-target`; absent for a plan of the whole project.
     #[serde(default)]
     pub part: Option<String>,
+    /// Guards that it trips; absent if the job has not checked any.
+    #[serde(default)]
+    pub guards: Option<Vec<TrippedGuard>>,
 }
 
 /// A file that a job leaves for the server.

@@ -9,6 +9,7 @@ use tidelock_core::config::ProjectConfig;
 use tidelock_core::config::policies::PolicyEngine;
 use tidelock_core::config::workflow::Step;
 use tidelock_core::domain::command::Command;
+use tidelock_core::domain::guards::TrippedGuard;
 use tidelock_core::domain::state::{LeftFiles, PlanRecord};
 use tidelock_core::domain::{CommitSha, Distribution, JobId, PlanId, PullRequest, RunId};
 
@@ -226,11 +227,14 @@ pub struct PlanReference {
     /// text, and puts back only files that change nothing else.
     #[serde(default)]
     pub approved: Option<String>,
+    /// Guards that it trips, by the server's record.
+    #[serde(default)]
+    pub guards: Vec<TrippedGuard>,
 }
 
 impl From<&PlanRecord> for PlanReference {
     fn from(plan: &PlanRecord) -> PlanReference {
-        let PlanRecord { id, path, sha256, left, .. } = plan.clone();
-        PlanReference { id, path, sha256, left, approved: None }
+        let PlanRecord { id, path, sha256, left, guards, .. } = plan.clone();
+        PlanReference { id, path, sha256, left, approved: None, guards }
     }
 }

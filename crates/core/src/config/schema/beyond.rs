@@ -34,6 +34,13 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
         "{executors: {e: {kind: process}}, repos: [{id: a/b/c, executor: [{apply: e}]}]}",
     ),
     ("the rule says nothing", Server, "repos: [{id: a/b/c, executor: [{plan: null}]}]"),
+    ("the guard refuses nothing", Server, "repos: [{id: a/b/c, guards: [{name: a}]}]"),
+    (
+        "two guards with the name",
+        Server,
+        "repos: [{id: a/b/c, guards: [{name: a, max_destroys: 1}, {name: a, max_destroys: 2}]}]",
+    ),
+    ("before the first `*`", Server, "repos: [{id: a/b/c, guards: [{name: a, modules: ['github.com*']}]}]"),
     ("executors: kind `", Server, "executors: {e: {kind: kubernetes}}"),
     ("an executor of kind `", Server, "executors: {e: {kind: process, template: a}}"),
     ("contradicts `repo_locks`", Server, "repos: [{id: a/b/c, repo_locking: false, repo_locks: {mode: on_plan}}]"),

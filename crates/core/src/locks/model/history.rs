@@ -309,6 +309,7 @@ pub(super) fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecor
         changes: None,
         incomparable: None,
         part: plan.is_part.then(|| "-target".to_owned()),
+        guards: Vec::new(),
         tree: None,
     }
 }

@@ -234,7 +234,7 @@ fn what_would_be_refused_is_not_offered_to_be_applied() {
         job(CommandName::Plan, unnamed(dir), Outcome::Planned(Planned { held: Some(held), ..planned(1, 0, 0) }))
     };
     let free = || job(CommandName::Plan, unnamed("free"), Outcome::Planned(planned(1, 0, 0)));
-    for hold in [PlanHold::Owned, PlanHold::Policies, PlanHold::Dependency] {
+    for hold in [PlanHold::Owned, PlanHold::Guards, PlanHold::Policies, PlanHold::Dependency] {
         let said = read(&one(held("a", hold)), &options());
         assert!(!said.contains("To apply"), "{hold:?}");
         let later = "when its policies pass or are approved, to apply: `atlantis apply -d a`";

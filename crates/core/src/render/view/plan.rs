@@ -1,5 +1,6 @@
 //! Facts of a plan: counts, dangers, and resources by action.
 
+use crate::domain::guards::TrippedGuard;
 use crate::domain::outcome::{Planned, ResourceAction, ResourceChange};
 use crate::wording;
 use minijinja::Value;
@@ -16,11 +17,27 @@ pub(super) struct PlanView {
     no_changes: bool,
     outputs_only: bool,
     danger: Option<String>,
+    guards: Vec<GuardRow>,
     outside: bool,
     merged_again: bool,
     saved: bool,
     base: Option<Value>,
     resources: Vec<ActionRow>,
+}
+
+/// A guard that the plan trips.
+#[derive(Serialize)]
+struct GuardRow {
+    name: String,
+    findings: Vec<String>,
+    more: usize,
+    /// People who may override it; empty for nobody.
+    who: String,
+    /// Command that overrides it; empty if it is overridden, or if nobody may.
+    command: String,
+    /// The person who has overridden it; empty for nobody.
+    by: String,
+    why: String,
 }
 
 /// Resources of one action.
@@ -44,8 +61,8 @@ struct Resource {
 
 impl PlanView {
     /// Builds the view. `base` is the formatted commit that the head was planned on; `listed` is the maximum number of listed resources of
-    /// each action.
-    pub(super) fn new(planned: &Planned, base: Option<Value>, listed: usize) -> PlanView {
+    /// each action; `apply` is the command line that applies it.
+    pub(super) fn new(planned: &Planned, base: Option<Value>, listed: usize, apply: &str) -> PlanView {
         let s = &planned.summary;
         let replaced = planned.resources.iter().filter(|r| r.action == ResourceAction::Replace).count();
         PlanView {
@@ -54,6 +71,7 @@ impl PlanView {
             no_changes: s.no_changes,
             outputs_only: s.outputs_only,
             danger: (s.destroy > 0).then(|| danger(s.destroy, replaced as u64)),
+            guards: planned.guards.iter().map(|guard| guard_row(guard, apply)).collect(),
             outside: s.changes_outside,
             merged_again: planned.merged_again,
             saved: planned.saved,
@@ -64,6 +82,11 @@ impl PlanView {
 
     /// Returns the result in a few words.
     pub(super) fn state(&self) -> String {
+        let open: Vec<&str> =
+            self.guards.iter().filter(|guard| guard.by.is_empty()).map(|guard| guard.name.as_str()).collect();
+        if !open.is_empty() {
+            return format!("⚠ guard {} tripped", open.join(", "));
+        }
         match &self.danger {
             Some(danger) => format!("⚠ {danger}"),
             None if self.no_changes => "no changes".to_owned(),
@@ -71,6 +94,21 @@ impl PlanView {
             None if self.totals => "changes".to_owned(),
             None => "planned".to_owned(),
         }
+    }
+}
+
+fn guard_row(guard: &TrippedGuard, apply: &str) -> GuardRow {
+    let command = if guard.passed.is_some() || guard.who.is_empty() { String::new() } else { guard.command(apply) };
+    let (by, why) =
+        guard.passed.as_ref().map(|pass| (pass.by.shown().to_owned(), pass.why.clone())).unwrap_or_default();
+    GuardRow {
+        name: guard.name.clone(),
+        findings: guard.findings.clone(),
+        more: guard.more,
+        who: guard.who.clone(),
+        command,
+        by,
+        why,
     }
 }
 

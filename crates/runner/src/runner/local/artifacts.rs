@@ -88,7 +88,7 @@ impl Local {
     pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place, file: Option<Artifact>) -> Option<PlanMade> {
         let PlanUse::Make { id, dirs, .. } = &spec.plan else { return None };
         let left = self.keep_left(place, &spec.project.id.dir, dirs, id).await;
-        Some(PlanMade { file, left, changes: None, incomparable: None, part: None })
+        Some(PlanMade { file, left, changes: None, incomparable: None, part: None, guards: None })
     }
 
     async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &PlanId) -> LeftFiles {

@@ -1,11 +1,12 @@
-//! Digest of a plan's changes. Terraform shows the plan file in JSON, and the JSON is not kept.
+//! A plan in JSON, and the digest of its changes. Terraform shows the plan file; the JSON is not kept.
 
 use super::sealed::Sealed;
 use super::stage::{Broken, Stage};
 use super::{code, environment, made_of};
+use crate::runner::result::StepProblem;
 use crate::terraform::changes::digest;
 use crate::terraform::parts;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use std::sync::Arc;
 use tidelock_core::domain::plan_digest::ChangesDigest;
 
@@ -21,46 +22,56 @@ pub(super) struct PlanChanges {
     pub(super) incomparable: Option<String>,
 }
 
-/// Reason that a plan has no digest.
-enum NoDigest {
-    /// The job was stopped.
-    Stopped,
-    /// It cannot be computed; the plan itself stays valid.
-    Incomparable(anyhow::Error),
+/// Reason that a plan is not shown in JSON, in words.
+#[derive(Debug)]
+pub(super) enum NotShown {
+    /// It has no file.
+    NoFile(&'static str),
+    /// Its file cannot be shown.
+    Broken(&'static str),
 }
 
-impl From<anyhow::Error> for NoDigest {
-    fn from(error: anyhow::Error) -> NoDigest {
-        NoDigest::Incomparable(error)
+impl NotShown {
+    fn why(&self) -> &'static str {
+        match self {
+            NotShown::NoFile(why) | NotShown::Broken(why) => why,
+        }
     }
 }
 
 impl Stage<'_> {
-    /// Returns the changes of the plan that was taken after the steps. The log states the reason if they cannot be compared.
-    pub(super) async fn changes(&mut self, key: &str, made: Option<Arc<Sealed>>) -> Result<PlanChanges, Broken> {
-        match self.digest(key, made).await {
-            Ok(digest) => Ok(PlanChanges { digest: Some(digest), incomparable: None }),
-            Err(NoDigest::Stopped) => Err(Broken::Stopped),
-            Err(NoDigest::Incomparable(error)) => {
+    /// Returns the plan that was taken after the steps in JSON.
+    pub(super) async fn shown_json(&mut self, made: Option<Arc<Sealed>>) -> Result<Result<String, NotShown>, Broken> {
+        let Some(made) = made else { return Ok(Err(NotShown::NoFile("its workflow leaves no plan file"))) };
+        match self.json_of(made, &[], MAX_SHOWN).await {
+            Ok(json) => Ok(String::from_utf8(json).map_err(|_| NotShown::Broken("the plan in JSON is no text"))),
+            Err(Broken::Stopped) => Err(Broken::Stopped),
+            Err(Broken::Problem(StepProblem::RemotePlan, _)) => {
+                Ok(Err(NotShown::NoFile("the plan file cannot be shown in JSON")))
+            }
+            Err(Broken::Problem(..)) => Ok(Err(NotShown::Broken("the plan file cannot be shown in JSON"))),
+        }
+    }
+
+    /// Returns the changes of a plan in JSON. The log states the reason if they cannot be compared.
+    pub(super) async fn changes(&mut self, key: &str, shown: &Arc<Result<String, NotShown>>) -> PlanChanges {
+        match self.digest(key, shown).await {
+            Ok(digest) => PlanChanges { digest: Some(digest), incomparable: None },
+            Err(error) => {
                 let why = self.local.redactor.redact(&format!("{error:#}"));
                 (self.io.log)(&format!("What this plan changes cannot be compared with other plans: {why}"));
-                Ok(PlanChanges { digest: None, incomparable: Some(why) })
+                PlanChanges { digest: None, incomparable: Some(why) }
             }
         }
     }
 
-    async fn digest(&mut self, key: &str, made: Option<Arc<Sealed>>) -> Result<ChangesDigest, NoDigest> {
-        let made = made.context("its workflow leaves no plan file")?;
-        let json = self.json_of(made, &[], MAX_SHOWN).await.map_err(|broken| match broken {
-            Broken::Stopped => NoDigest::Stopped,
-            Broken::Problem(..) => anyhow!("the plan file cannot be shown in JSON").into(),
-        })?;
-        let shown = String::from_utf8(json).context("the plan in JSON is no text")?;
-        self.made_of.note_part(parts::in_shown(&shown));
-        Ok(self.read_changes(shown, key).await?)
+    async fn digest(&mut self, key: &str, shown: &Arc<Result<String, NotShown>>) -> Result<ChangesDigest> {
+        let json = shown.as_ref().as_ref().map_err(|reason| anyhow!(reason.why()))?;
+        self.made_of.note_part(parts::in_shown(json));
+        self.read_changes(Arc::clone(shown), key).await
     }
 
-    async fn read_changes(&self, shown: String, key: &str) -> Result<ChangesDigest> {
+    async fn read_changes(&self, shown: Arc<Result<String, NotShown>>, key: &str) -> Result<ChangesDigest> {
         let bound = self.bound()?;
         let (root, dir) = (self.place.tree.root.clone(), self.place.dir.clone());
         let data_dir = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
@@ -72,7 +83,10 @@ impl Stage<'_> {
         let backend = self.without_tree(&backend);
         let bound = [code, config, tool, bound.arguments, bound.files, bound.environment, backend];
         let key = key.to_owned();
-        let digesting = move || digest(&shown, &key, &bound).map(ChangesDigest).map_err(|problem| anyhow!("{problem}"));
+        let digesting = move || {
+            let json = shown.as_ref().as_ref().map_err(|reason| anyhow!(reason.why()))?;
+            digest(json, &key, &bound).map(ChangesDigest).map_err(|problem| anyhow!("{problem}"))
+        };
         tokio::task::spawn_blocking(digesting).await?
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidelock_core::config::workflow::{EnvValue, OutputFilter, Step};
+use tidelock_core::domain::guards::TrippedGuard;
 
 /// One stage on one project.
 pub(super) struct Stage<'a> {
@@ -33,6 +34,8 @@ pub(super) struct Stage<'a> {
     pub(super) printed: Vec<String>,
     /// Inputs of its plan.
     pub(super) made_of: MadeOf,
+    /// Guards that its code trips.
+    pub(super) code_guards: Vec<TrippedGuard>,
     /// Copies of sealed files, for commands.
     pub(super) copies: Arc<Copies>,
     /// The plan that it reads; absent if it makes one.
@@ -136,7 +139,7 @@ impl<'a> Stage<'a> {
             environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
         }
         let (copies, plan) = (Arc::clone(copies), plan.map(|plan| Arc::clone(&plan.sealed)));
-        let (shown, policies, printed, made_of) = Default::default();
+        let (shown, policies, printed, made_of, code_guards) = Default::default();
         let folder = folder.cloned();
         Stage {
             local,
@@ -148,6 +151,7 @@ impl<'a> Stage<'a> {
             policies,
             printed,
             made_of,
+            code_guards,
             copies,
             plan,
             json: None,

@@ -3,6 +3,7 @@
 use super::environment::{self, expand};
 use super::files;
 use super::filters::filtered;
+use super::guards::CodeCheck;
 use super::made_of;
 use super::pairs::{pairs, value};
 use super::remote;
@@ -158,6 +159,7 @@ impl Stage<'_> {
     /// Runs `plan -out`, with `env/<workspace>.tfvars` if that exists.
     pub(super) async fn plan(&mut self, extra: &[String]) -> Result<(), Broken> {
         self.refuse_lost_state().await?;
+        self.guard_code(CodeCheck::BeforeTerraform).await?;
         self.switch_workspace().await?;
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-out"].map(str::to_owned).into();
         args.push(self.place.plan_file.to_string_lossy().into_owned());
@@ -293,6 +295,7 @@ impl Stage<'_> {
     /// Runs `import` or `state rm` with the comment's arguments.
     pub(super) async fn state_command(&mut self, words: &[&str], extra: &[String]) -> Result<(), Broken> {
         self.refuse_lost_state().await?;
+        self.guard_code(CodeCheck::BeforeTerraform).await?;
         self.switch_workspace().await?;
         let mut args: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         args.extend(self.expanded(extra));

@@ -224,6 +224,7 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
         sha256: Some(sha256),
         left: made.left,
         approved: None,
+        guards: Vec::new(),
     };
     for file in [path, archive_path(&plan.id)] {
         std::fs::create_dir_all(two.data_dir.join(&file).parent().unwrap()).unwrap();

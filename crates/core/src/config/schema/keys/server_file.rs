@@ -1,11 +1,13 @@
 //! Keys of `repos.yaml`.
 
-use super::shared::{DIR_GLOB, DURATION, REGEX, RULE, SHELL, SHELL_ARGS, TEXT, VERSION};
+use super::shared::{DIR_GLOB, DURATION, PERSON_OR_TEAM, REGEX, RULE, SHELL, SHELL_ARGS, TEXT, VERSION};
 use super::{Form, Key, Section, key};
+use crate::config::approvers::MAX_APPROVERS;
 use crate::config::drift::{MAX_LABELS, MAX_PATTERNS};
 use crate::config::executors::{self, MAX_GLOBS, MAX_LIMIT};
 use crate::config::freeze::MAX_WINDOWS;
 use crate::config::global::parse::MAX_ENTRIES;
+use crate::config::guards::{self, MAX_COUNT, MAX_GUARDS};
 use crate::config::people::MAX_PEOPLE;
 use crate::config::permissions::MAX_RULES;
 use crate::config::policies::MAX_SETS;
@@ -25,6 +27,10 @@ const PORT: Form = Form { name: "port", pattern: r"^\+?0*[1-9][0-9]{0,4}$" };
 const JOB: Form =
     Form { name: "text", pattern: "^projects/[a-z0-9.:-]{1,63}/locations/[a-z0-9.:-]{1,63}/jobs/[a-z0-9.:-]{1,63}$" };
 const EXECUTOR: Form = Form { name: "name", pattern: "^[a-z0-9_-]{1,40}$" };
+const GUARD: Form = Form { name: "name", pattern: "^[a-z0-9_][a-z0-9_-]{0,39}$" };
+const PROTECTED: Form = Form { name: "pattern", pattern: r"^[A-Za-z0-9_*]\S{0,299}$" };
+const PROVIDER: Form = Form { name: "pattern", pattern: r"^[^\s/]+/[^\s/]+(/[^\s/]+)?$" };
+const MODULE: Form = Form { name: "pattern", pattern: r"^[^\s.]\S{0,299}$" };
 const CRON: Form = Form { name: "cron expression or `none`", pattern: r"^\s*(none|\S+(\s+\S+){4})\s*$" };
 const LABEL: Form = Form { name: "text", pattern: r"^[^,]*[^,\s][^,]*$" };
 const BRANCH: Form = Form { name: "text", pattern: "^[^ ]+$" };
@@ -143,6 +149,12 @@ pub(super) const SECTIONS: &[Section] = &[
                 .default("[]")
                 .example("[{from: 'Fri 16:00', to: 'Mon 08:00', timezone: Europe/Berlin}]")
                 .only_here(),
+            key("guards", "[Limits on plans and their code](guards.md), which no pull request changes.")
+                .of("guard")
+                .items(0, MAX_GUARDS)
+                .default("[]")
+                .example("[{name: few, max_destroys: 5, override: ['team:sre']}]")
+                .only_here(),
             key("policy_check", "[Check plans](policies.md), where `--enable-policy-checks` is set.").default("true").example("false"),
             key("custom_policy_check", "With `true`, the `run` steps of the stage `policy_check` print the results of the policy sets.").default("false"),
             key("terragrunt", "[Terragrunt](terragrunt.md) runs the built-in steps of units.").default("false").only_here(),
@@ -182,6 +194,53 @@ pub(super) const SECTIONS: &[Section] = &[
             key("commands", "Commands for which it runs, by their names in this text.").by_default("all").example("plan, apply"),
             Key { beside: "{}", form: None, ..SHELL },
             Key { beside: "{}", ..SHELL_ARGS },
+        ],
+    },
+    Section {
+        name: "guard",
+        keys: &[
+            key("name", "Its name, for `--override`.").form(GUARD).required().beside("{max_destroys: 5}").example("few"),
+            key("dirs", "Glob or globs of the projects' directories.")
+                .form(DIR_GLOB)
+                .items(1, MAX_GLOBS)
+                .beside("{max_destroys: 5}")
+                .by_default("all")
+                .example("prod/**"),
+            key("max_destroys", "Most resources that a plan may destroy, with those that it replaces.")
+                .range(0, MAX_COUNT)
+                .by_default("no limit")
+                .example("0"),
+            key("max_replacements", "Most resources that a plan may replace.")
+                .range(0, MAX_COUNT)
+                .by_default("no limit")
+                .example("0"),
+            key("protect", "Types, or addresses with a dot, that no plan may destroy, replace or forget. `*` stands for any characters.")
+                .form(PROTECTED)
+                .items(0, guards::MAX_PATTERNS)
+                .beside("{max_destroys: 5}")
+                .default("[]")
+                .example("[google_sql_*, module.vault]"),
+            key("providers", "The only providers that code may use.")
+                .form(PROVIDER)
+                .items(0, guards::MAX_PATTERNS)
+                .by_default("all")
+                .example("[hashicorp/*]"),
+            key("modules", "The only sources of modules outside of the repository.")
+                .form(MODULE)
+                .items(0, guards::MAX_PATTERNS)
+                .by_default("all")
+                .example("[app.terraform.io/acme/*]"),
+            key("forbid", "Code that is refused: data sources that run programs, and provisioners.")
+                .listed()
+                .beside("{max_destroys: 5}")
+                .default("[]")
+                .example("[external, provisioners]"),
+            key("override", "People who may [override it](guards.md#override-a-guard), as `user:NAME` or `team:NAME`.")
+                .form(PERSON_OR_TEAM)
+                .items(0, MAX_APPROVERS)
+                .beside("{max_destroys: 5}")
+                .by_default("nobody")
+                .example("['team:sre']"),
         ],
     },
     Section {

@@ -26,7 +26,7 @@ const APPROVER: Form = Form {
     name: "approver",
     pattern: r"^\s*((user|team):\s*@*[^\s@]\S*|[Cc][Oo][Dd][Ee][Oo][Ww][Nn][Ee][Rr][Ss])\s*$",
 };
-const PERSON_OR_TEAM: Form = Form { name: "approver", pattern: r"^\s*(user|team):\s*@*[^\s@]\S*\s*$" };
+pub(super) const PERSON_OR_TEAM: Form = Form { name: "approver", pattern: r"^\s*(user|team):\s*@*[^\s@]\S*\s*$" };
 /// A day of the week or a date, and a time.
 const MOMENT: Form =
     Form { name: "moment", pattern: r"^\s*([A-Za-z]{3}|[0-9]{4}-[0-9]{2}-[0-9]{2})\s+[0-9]{2}:[0-9]{2}\s*$" };
