@@ -287,9 +287,7 @@ pub(crate) fn typed(ctx: &Context, command: &Command) -> String {
     }
     line.extend(command.target.flags().map(|(flag, value)| format!(" {flag} {}", quote(&value))));
     let switches = [(command.only, " --only"), (command.force, " --force"), (command.accept_drift, " --accept-drift")];
-    for (is_on, flag) in switches {
-        line.push_str(if is_on { flag } else { "" });
-    }
+    line.extend(switches.iter().filter(|(is_on, _)| *is_on).map(|(_, flag)| *flag));
     line.extend(command.overrides.iter().map(|name| format!(" --override {}", quote(name))));
     if let Some(why) = &command.why {
         line.push_str(&format!(" -m {}", quote(why)));

@@ -40,7 +40,7 @@ fn a_plan_that_destroys_too_much_is_applied_only_by_those_who_may_override() {
         let pull = ctx.open("second", &[("main.tf", &renamed)]).await;
         let said = ctx.next(&pull).await;
         said.is("plan", "success").has("Guard `few` refuses an apply");
-        said.has("1 to destroy, at most 0 allowed (`max&#95;destroys`): `terraform_data.this`");
+        said.has("1 to destroy, at most 0 allowed (`max_destroys`): `terraform_data.this`");
         said.has("Only carol, team sre may override it: `atlantis apply -d . --override few -m 'why'`");
         said.has_not("To apply:");
         assert!(said.text.find("Guard `few`") < said.text.find("Plan: 1 to add"), "{}", said.text);
@@ -122,7 +122,7 @@ fn code_that_runs_programs_is_refused_before_terraform_runs() {
         said.is("plan", "failure").because("requirement").has("guard code");
         said.has("x.tf:2: `external` runs a program (`forbid: external`)");
         said.has("Only carol may override it: `atlantis plan -d . --override code -m 'why'`");
-        ctx.status(&pull, "atlantis/plan", "failure", "guard code tripped").await;
+        ctx.status(&pull, "atlantis/plan: ./default", "failure", "Guard code tripped").await;
         let log = ctx.request("GET", &format!("/jobs/{}/log", said.job()), &[]).await.1;
         assert!(!log.contains("Initializing"), "{log}");
         for (path, code, caller) in [
@@ -246,7 +246,11 @@ fn a_plan_file_of_another_executor_is_checked_again_before_its_apply() {
     let setup = Setup::repo(&[("main.tf", &code())]).repos_yaml(&yaml).own_process();
     run_test(setup, async |ctx| {
         let pull = ctx.open("change", &[("more.tf", "output \"more\" {\n  value = 1\n}\n")]).await;
-        ctx.next(&pull).await.is("plan", "success").has("Guard `code` refuses an apply").has("`terraform_data.hidden`");
+        ctx.next(&pull)
+            .await
+            .is("plan", "success")
+            .has("Guard `code` refuses an apply")
+            .has("terraform_data.hidden: provisioner");
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("guard code");
         assert!(!ctx.tmp.join("ran").exists());
     });

@@ -64,23 +64,23 @@ pub fn of_code(guards: &[Guard], facts: &[CodeFact]) -> Vec<TrippedGuard> {
                 }
             }
         }
-        tripped(guard, found, Part::Code)
+        tripped(guard, found, GuardPart::Code)
     });
     tripped.collect()
 }
 
 /// Part of a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum GuardPart {
     Code,
     Plan,
 }
 
 /// Returns the tripped guard of these findings; `None` without findings.
-fn tripped(guard: &Guard, mut findings: Vec<String>, part: Part) -> Option<TrippedGuard> {
+fn tripped(guard: &Guard, mut findings: Vec<String>, part: GuardPart) -> Option<TrippedGuard> {
     let more = findings.len().saturating_sub(MAX_FINDINGS);
     findings.truncate(MAX_FINDINGS);
-    let (name, of_code) = (guard.name.clone(), part == Part::Code);
+    let (name, of_code) = (guard.name.clone(), part == GuardPart::Code);
     let who = guard.people();
     (!findings.is_empty()).then_some(TrippedGuard { name, findings, more, of_code, who, passed: None })
 }

@@ -8,6 +8,7 @@ use std::fs;
 fn guards_are_listed_and_wrong_ones_are_errors_with_their_place() {
     let dir = story();
     let (repos, root) = (dir.path().join("repos.yaml"), dir.path().to_str().unwrap().to_owned());
+    fs::remove_file(dir.path().join("atlantis.yaml")).unwrap();
     let checked = |text: &str, json: &[&str]| {
         fs::write(&repos, text).unwrap();
         check(&[&["--repos-config", repos.to_str().unwrap(), &root], json].concat(), &[])

@@ -245,7 +245,7 @@ fn module(text: &str) -> Option<&'static str> {
         return Some("modules of the repository itself are always allowed");
     }
     (!is_bounded || is_address).then_some(
-        "write the host or namespace before the first `*`, and a slash after it, such as `git::https://github.com/acme/*`",
+        "write the host or namespace before the first `*`, and a slash after it, such as `app.terraform.io/acme/*`",
     )
 }
 

@@ -32,7 +32,7 @@ pub struct CodePlaces<'a> {
 
 /// Returns the facts about the code in a project's directory, in its local modules, in the recorded modules, and in its lock file.
 pub fn facts(tree: &dyn Tree, places: &CodePlaces<'_>) -> Vec<CodeFact> {
-    let mut reader = Reader {
+    let mut reader = CodeReader {
         tree,
         facts: Vec::new(),
         waiting: Vec::new(),
@@ -53,7 +53,7 @@ pub fn facts(tree: &dyn Tree, places: &CodePlaces<'_>) -> Vec<CodeFact> {
     reader.facts
 }
 
-struct Reader<'a> {
+struct CodeReader<'a> {
     tree: &'a dyn Tree,
     facts: Vec<CodeFact>,
     waiting: Vec<String>,
@@ -84,7 +84,7 @@ impl File<'_> {
     }
 }
 
-impl Reader<'_> {
+impl CodeReader<'_> {
     fn add(&mut self, place: String, what: CodeKind) {
         self.facts.push(CodeFact { place, what });
     }

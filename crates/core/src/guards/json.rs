@@ -1,14 +1,14 @@
-//! Members of objects of Terraform's JSON syntax, with their places. Terraform merges members of the same name, so that none may be lost.
+//! JsonMembers of objects of Terraform's JSON syntax, with their places. Terraform merges members of the same name, so that none may be lost.
 
 use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Members of an object, or of the objects of a list, in order.
-pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
+/// JsonMembers of an object, or of the objects of a list, in order.
+pub(super) struct JsonMembers<'a>(pub(super) Vec<(String, &'a RawValue)>);
 
 /// Returns the members of a value: none for texts, numbers and the like.
-pub(super) fn members(value: &RawValue) -> Result<Members<'_>, serde_json::Error> {
+pub(super) fn members(value: &RawValue) -> Result<JsonMembers<'_>, serde_json::Error> {
     serde_json::Deserializer::from_str(value.get()).deserialize_any(MembersVisitor)
 }
 
@@ -20,7 +20,7 @@ pub(super) fn text(value: &RawValue) -> Option<String> {
 struct MembersVisitor;
 
 impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members<'de>;
+    type Value = JsonMembers<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
@@ -31,7 +31,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
         while let Some(member) = map.next_entry::<String, &RawValue>()? {
             found.push(member);
         }
-        Ok(Members(found))
+        Ok(JsonMembers(found))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
@@ -42,30 +42,30 @@ impl<'de> Visitor<'de> for MembersVisitor {
                 found.extend(members(item).map_err(serde::de::Error::custom)?.0);
             }
         }
-        Ok(Members(found))
+        Ok(JsonMembers(found))
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Members(Vec::new()))
+        Ok(JsonMembers(Vec::new()))
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(Members(Vec::new()))
+        Ok(JsonMembers(Vec::new()))
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(Members(Vec::new()))
+        Ok(JsonMembers(Vec::new()))
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(Members(Vec::new()))
+        Ok(JsonMembers(Vec::new()))
     }
 
     fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(Members(Vec::new()))
+        Ok(JsonMembers(Vec::new()))
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Members(Vec::new()))
+        Ok(JsonMembers(Vec::new()))
     }
 }

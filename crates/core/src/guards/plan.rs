@@ -1,7 +1,7 @@
 //! Reads a plan from its JSON (`show -json`): what it destroys, and the code that its file contains.
 
 use super::patterns::protects;
-use super::{CodeFact, CodeKind, Part, runs_program, shown, tripped};
+use super::{CodeFact, CodeKind, GuardPart, runs_program, shown, tripped};
 use crate::config::guards::Guard;
 use crate::domain::guards::TrippedGuard;
 use serde::Deserialize;
@@ -14,15 +14,15 @@ const MAX_NAMED: usize = 5;
 
 /// A plan, as far as guards read it.
 #[derive(Debug, Deserialize)]
-pub struct ShownPlan {
+pub struct GuardedPlan {
     format_version: String,
     #[serde(default)]
-    resource_changes: Vec<Change>,
+    resource_changes: Vec<PlannedChange>,
     configuration: Configuration,
 }
 
 #[derive(Debug, Deserialize)]
-struct Change {
+struct PlannedChange {
     address: String,
     previous_address: Option<String>,
     #[serde(default)]
@@ -60,15 +60,15 @@ struct ProviderConfig {
 #[derive(Debug, Default, Deserialize)]
 struct Module {
     #[serde(default)]
-    resources: Vec<Resource>,
+    resources: Vec<ConfiguredResource>,
     #[serde(default)]
-    actions: Vec<Resource>,
+    actions: Vec<ConfiguredResource>,
     #[serde(default)]
     module_calls: BTreeMap<String, ModuleCall>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Resource {
+struct ConfiguredResource {
     #[serde(default)]
     address: String,
     #[serde(rename = "type", default)]
@@ -96,7 +96,7 @@ struct ModuleCall {
 pub fn unreadable(guards: &[Guard], why: &str, reason: NoPlan) -> Vec<TrippedGuard> {
     let needs_it = |guard: &&Guard| reason == NoPlan::Broken || guard.has_limits();
     let finding = || vec![format!("the plan cannot be checked: {why}")];
-    guards.iter().filter(needs_it).filter_map(|guard| tripped(guard, finding(), Part::Plan)).collect()
+    guards.iter().filter(needs_it).filter_map(|guard| tripped(guard, finding(), GuardPart::Plan)).collect()
 }
 
 /// Reason for which a plan cannot be read.
@@ -108,10 +108,10 @@ pub enum NoPlan {
     Broken,
 }
 
-impl ShownPlan {
+impl GuardedPlan {
     /// Parses the output of `show -json`. The error has no values of the plan.
-    pub fn parse(json: &[u8]) -> Result<ShownPlan, String> {
-        let plan: ShownPlan = serde_json::from_slice(json)
+    pub fn parse(json: &[u8]) -> Result<GuardedPlan, String> {
+        let plan: GuardedPlan = serde_json::from_slice(json)
             .map_err(|error| format!("the plan is no valid JSON (line {}, column {})", error.line(), error.column()))?;
         match FORMATS.iter().any(|known| plan.format_version.starts_with(known)) {
             true => Ok(plan),
@@ -124,7 +124,8 @@ impl ShownPlan {
         let facts = self.facts();
         let mut found = Vec::new();
         for guard in guards {
-            let mut own: Vec<TrippedGuard> = tripped(guard, self.findings(guard), Part::Plan).into_iter().collect();
+            let mut own: Vec<TrippedGuard> =
+                tripped(guard, self.findings(guard), GuardPart::Plan).into_iter().collect();
             super::merge(&mut own, super::of_code(std::slice::from_ref(guard), &facts));
             found.extend(own);
         }
@@ -177,7 +178,7 @@ impl ShownPlan {
 }
 
 /// Returns what a change does to a protected resource, in words; `None` for nothing.
-fn lost(guard: &Guard, one: &Change) -> Option<String> {
+fn lost(guard: &Guard, one: &PlannedChange) -> Option<String> {
     let by = |address: &str| guard.protect.iter().find(|pattern| protects(pattern, address));
     let before = one.previous_address.as_deref().unwrap_or(&one.address);
     let pattern = by(&one.address).or_else(|| by(before))?;

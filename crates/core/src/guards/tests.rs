@@ -1,5 +1,5 @@
 use super::code::{CodePlaces, facts};
-use super::plan::ShownPlan;
+use super::plan::GuardedPlan;
 use super::*;
 use crate::inputs::tree::MemoryTree;
 
@@ -177,7 +177,7 @@ fn limits() -> Guard {
 }
 
 /// Returns a plan of these changes: address, previous address or nothing, actions.
-fn plan(changes: &[(&str, &str, &[&str])]) -> ShownPlan {
+fn plan(changes: &[(&str, &str, &[&str])]) -> GuardedPlan {
     let change = |(address, before, actions): &(&str, &str, &[&str])| {
         let before = if before.is_empty() { serde_json::Value::Null } else { (*before).into() };
         serde_json::json!({"address": address, "previous_address": before, "mode": "managed", "change": {"actions": actions}})
@@ -185,7 +185,7 @@ fn plan(changes: &[(&str, &str, &[&str])]) -> ShownPlan {
     let changes: Vec<_> = changes.iter().map(change).collect();
     let plan =
         serde_json::json!({"format_version": "1.2", "resource_changes": changes, "configuration": {"root_module": {}}});
-    ShownPlan::parse(plan.to_string().as_bytes()).unwrap()
+    GuardedPlan::parse(plan.to_string().as_bytes()).unwrap()
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn code_in_a_plan_file_is_judged_as_well() {
             }}, "own": {"source": "./own"}}},
         },
     });
-    let tripped = ShownPlan::parse(plan.to_string().as_bytes()).unwrap().trips(&[guard()]);
+    let tripped = GuardedPlan::parse(plan.to_string().as_bytes()).unwrap().trips(&[guard()]);
     let [one] = tripped.as_slice() else { panic!("{tripped:?}") };
     assert_eq!(
         one.findings,
@@ -250,6 +250,6 @@ fn code_in_a_plan_file_is_judged_as_well() {
         ]
     );
     for wrong in ["{}", "x", r#"{"format_version": "1.0"}"#, r#"{"format_version": "2.0", "configuration": {}}"#] {
-        assert!(ShownPlan::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        assert!(GuardedPlan::parse(wrong.as_bytes()).is_err(), "{wrong}");
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tidelock_core::config::guards::Guard;
 use tidelock_core::domain::guards::TrippedGuard;
 use tidelock_core::guards::code::{CodePlaces, facts};
-use tidelock_core::guards::plan::{NoPlan, ShownPlan, unreadable};
+use tidelock_core::guards::plan::{GuardedPlan, NoPlan, unreadable};
 use tidelock_core::guards::{CodeFact, CodeKind, merge, of_code};
 
 /// Time of a check of code.
@@ -153,7 +153,7 @@ fn module_dirs(root: &Path, dir: &str, data_dir: &str) -> Result<Option<Vec<Stri
 
 fn of_plan(guards: &[Guard], shown: &Result<String, NotShown>) -> Vec<TrippedGuard> {
     match shown {
-        Ok(json) => match ShownPlan::parse(json.as_bytes()) {
+        Ok(json) => match GuardedPlan::parse(json.as_bytes()) {
             Ok(plan) => plan.trips(guards),
             Err(why) => unreadable(guards, &why, NoPlan::Broken),
         },
