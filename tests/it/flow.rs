@@ -3,6 +3,7 @@
 
 mod all_hosts;
 mod crash;
+mod guards;
 mod requests;
 mod stories;
 mod strict;
@@ -304,6 +305,7 @@ on_every_host! {
     it_is_merged_once_all_is_applied: one_project("delete_source_branch_on_merge: true").flags(&["--automerge"]);
     a_merge_that_the_host_refuses_is_told: one_project("").flags(&["--automerge"]);
     a_forged_delivery_is_refused: one_project("");
+    a_guard_is_overridden_by_whom_it_names: one_project(&guards::guarded("user:nobody"));
 }
 
 /// Other tokens may not do that on this host.

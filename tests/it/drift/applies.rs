@@ -327,6 +327,19 @@ fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
     );
 }
 
+#[test]
+fn a_plan_that_trips_a_guard_is_not_applied() {
+    let keys = format!("{MAIN}\nguards: [{{name: few, max_destroys: 0, override: ['user:alice']}}]");
+    let rules = workflow(&keys, &[PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(Setup::projects(&["net"]).repos_yaml(&rules).flags(&flags()), async |ctx| {
+        detect(ctx, json!({})).await;
+        let (status, data) = apply(ctx, json!({})).await;
+        assert_eq!((status, statuses(&data)), (207, vec!["net: failed".to_owned()]), "{data:#}");
+        assert!(error_of(&data["projects"][0]).contains("Guard few tripped"), "{data:#}");
+        assert!(ctx.lines("applied") == 0 && ctx.locks().await.is_empty());
+    });
+}
+
 /// Later merges are not undone, and no other branch is applied.
 #[test]
 fn only_the_tip_of_a_branch_that_the_server_names_is_applied() {

@@ -1,5 +1,6 @@
 //! The stories that every host plays.
 
+pub(super) use super::guards::a_guard_is_overridden_by_whom_it_names;
 use super::{FlowHost, Reader};
 use crate::support::*;
 
