@@ -115,7 +115,7 @@ fn replacements_and_protected_resources_trip_and_without_people_nobody_overrides
 #[test]
 fn code_that_runs_programs_is_refused_before_terraform_runs() {
     let setup = applied_project("- {name: code, forbid: [external, provisioners], override: ['user:carol']}");
-    run_test(setup.own_process(), async |ctx| {
+    run_test(setup.flags(&["--allow-commands=all"]).own_process(), async |ctx| {
         let provisioner = "resource \"terraform_data\" \"x\" {\n  provisioner \"local-exec\" {\n    command = \"touch {tmp}/ran\"\n  }\n}\n";
         let pull = ctx.open("change", &[("x.tf", "\ndata \"external\" \"x\" {\n  program = [\"true\"]\n}\n")]).await;
         let said = ctx.next(&pull).await;
@@ -173,27 +173,30 @@ fn providers_and_modules_from_elsewhere_are_refused_before_anything_is_fetched()
         ctx.next(&pull).await.is("plan", "failure").has("x.tf:3: the provider `evil/a` is not in `providers`");
         ctx.push(&pull, "x.tf", "resource \"terraform_data\" \"fine\" {}\n").await;
         ctx.next(&pull).await.is("plan", "success").has_not("uard");
-        // A link out of the checkout is not followed.
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }
 
-/// A module of an allowed source is fetched by `init`, and read before Terraform plans it.
+/// `init` fetches the module, and Terraform does not plan it.
 #[test]
 fn code_of_fetched_modules_is_read_before_the_plan() {
-    let text = "- {name: code, forbid: [external]}";
-    let setup = Setup::one_project().repos_yaml(&guards(text));
+    let text = "- {name: code, forbid: [provisioners], modules: ['git::{forge}/acme/*'], override: ['user:carol']}";
+    let setup = applied_project(text).flags(&["--module-credentials={forge}/acme"]);
     run_test(setup, async |ctx| {
-        let module = ctx
-            .forge
-            .create_repo("acme/module", &[("main.tf", "data \"local_command\" \"x\" {\n  command = \"id\"\n}\n")])
-            .await;
-        module.unwrap();
-        let source = format!("module \"m\" {{\n  source = \"git::{}/acme/module.git\"\n}}\n", ctx.forge.url());
-        let pull = ctx.open("change", &[("x.tf", &source)]).await;
+        let code =
+            "resource \"terraform_data\" \"x\" {\n  provisioner \"local-exec\" {\n    command = \"true\"\n  }\n}\n";
+        ctx.forge.create_repo("acme/modules", &[("sub/main.tf", code), ("main.tf", "")]).await.unwrap();
+        let using = |path: &str| format!("module \"m\" {{\n  source = \"git::{{forge}}/acme/modules.git{path}\"\n}}\n");
+        let pull = ctx.open("change", &[("x.tf", &using("//sub"))]).await;
         let said = ctx.next(&pull).await;
-        said.has_not("to add");
-        assert!(said.text.contains("guard code") || said.text.contains("failed at init"), "{}", said.text);
+        said.is("plan", "failure").has("guard code tripped");
+        said.has(".terraform/modules/m/sub/main.tf:2: provisioner `local-exec`");
+        said.has_not("is not in `modules`");
+        // Nobody has asked for the plan.
+        let log = ctx.request("GET", &format!("/jobs/{}/log", said.job()), &[]).await.1;
+        assert!(!log.contains("will be created"), "{log}");
+        ctx.push(&pull, "x.tf", &using("")).await;
+        ctx.next(&pull).await.is("plan", "success").has_not("uard");
     });
 }
 

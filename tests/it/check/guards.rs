@@ -19,8 +19,9 @@ fn guards_are_listed_and_wrong_ones_are_errors_with_their_place() {
     );
     assert_eq!(code, Some(0), "{text}");
     let told: Vec<&str> = text.lines().filter(|line| line.contains("guards")).map(str::trim).take(1).collect();
-    assert_snapshot!(told.join("\n").replace(&root, "DIR"), @"");
+    assert_snapshot!(told.join("\n").replace(&root, "DIR"), @"guards                       few, code   [DIR/repos.yaml line 3, entry 1]");
     assert!(text.contains("Atlantis has no key `guards`, and refuses the file"), "{text}");
     let (code, json) = checked("repos:\n- id: /.*/\n  guards: [{name: few, max_destroys: lots}]\n", &["--json"]);
-    assert_snapshot!(only_error(code, &json), @"");
+    let said = only_error(code, &json);
+    assert!(said.starts_with("3:") && said.contains("a whole number is expected here"), "{said}");
 }

@@ -20,8 +20,12 @@ pub(super) async fn a_guard_is_overridden_by_whom_it_names<H: FlowHost>(ctx: &Ct
     // Hosts without login names show one before the name that rules use.
     let said = Regex::new(r"guard few: (?:.*\()?([^()\s]+)\)? may not override it").unwrap();
     let login = said.captures(&refused.text).unwrap_or_else(|| panic!("{}", refused.text))[1].to_owned();
+    ctx.quiet().await;
+    ctx.server.stop().await;
+    host.hear(ctx, false);
     ctx.rewrite_repos_yaml(&workflow(&guarded(&format!("user:{login}")), &[PLANNED], &[APPLY]));
-    ctx.server.restart().await;
+    ctx.server.start().await;
+    host.hear(ctx, true);
     pull.say(OVERRIDE).await.is("apply", "success").has("overrode the guard `few` (the move of May)");
     assert_eq!(ctx.lines("applied"), 1);
 }

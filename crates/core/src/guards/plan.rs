@@ -17,12 +17,12 @@ const MAX_NAMED: usize = 5;
 pub struct GuardedPlan {
     format_version: String,
     #[serde(default)]
-    resource_changes: Vec<PlannedChange>,
+    resource_changes: Vec<ListedChange>,
     configuration: Configuration,
 }
 
 #[derive(Debug, Deserialize)]
-struct PlannedChange {
+struct ListedChange {
     address: String,
     previous_address: Option<String>,
     #[serde(default)]
@@ -178,7 +178,7 @@ impl GuardedPlan {
 }
 
 /// Returns what a change does to a protected resource, in words; `None` for nothing.
-fn lost(guard: &Guard, one: &PlannedChange) -> Option<String> {
+fn lost(guard: &Guard, one: &ListedChange) -> Option<String> {
     let by = |address: &str| guard.protect.iter().find(|pattern| protects(pattern, address));
     let before = one.previous_address.as_deref().unwrap_or(&one.address);
     let pattern = by(&one.address).or_else(|| by(before))?;

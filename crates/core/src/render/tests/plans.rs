@@ -1,6 +1,7 @@
 //! Tests of plans, one and several.
 
 use super::*;
+use crate::domain::guards::{GuardPass, TrippedGuard};
 
 #[test]
 fn one_plan() {
@@ -244,6 +245,26 @@ fn what_would_be_refused_is_not_offered_to_be_applied() {
         // Dependencies are applied first, by the same command.
         assert_eq!(all.contains("To apply all of it: `atlantis apply`"), hold == PlanHold::Dependency, "{all}");
     }
+}
+
+#[test]
+fn tripped_guards_are_told_before_the_plan_with_their_way_out() {
+    let guard = |name: &str, who: &str, passed| TrippedGuard {
+        name: name.into(),
+        findings: vec!["`a.b[\"@all <b>\"]` would be destroyed (`protect: a`)".into(), "<i>*x*".into()],
+        more: 3,
+        of_code: false,
+        who: who.into(),
+        passed,
+    };
+    let pass = Some(GuardPass { by: "carol".into(), why: "the *move*".into() });
+    let guards = vec![guard("data", "carol, team sre", None), guard("code", "carol", pass), guard("few", "", None)];
+    let tripped = Planned { guards, held: Some(PlanHold::Guards), ..planned(1, 0, 1) };
+    let said = read(&one(job(CommandName::Plan, unnamed("net"), Outcome::Planned(tripped))), &options());
+    let (guards, _) = said.split_once("**Plan: ").unwrap();
+    let (_, guards) = guards.split_once("\n\n").unwrap();
+    assert_snapshot!(guards.trim(), @"");
+    assert!(!said.contains("To apply"), "{said}");
 }
 
 /// They are named in one line, and are no results of their own.
