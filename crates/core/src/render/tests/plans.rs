@@ -263,7 +263,26 @@ fn tripped_guards_are_told_before_the_plan_with_their_way_out() {
     let said = read(&one(job(CommandName::Plan, unnamed("net"), Outcome::Planned(tripped))), &options());
     let (guards, _) = said.split_once("**Plan: ").unwrap();
     let (_, guards) = guards.split_once("\n\n").unwrap();
-    assert_snapshot!(guards.trim(), @"");
+    assert_snapshot!(guards.trim(), @r"
+    **✗ Guard `data` refuses an apply**
+    - <code>a.b&#91;&#34;&#64;all &#60;b&#62;&#34;&#93;</code> would be destroyed (`protect: a`)
+    - &#60;i&#62;&#42;x&#42;
+    - and 3 more
+
+    Only carol, team sre may override it: `atlantis apply -d net --override data -m 'why'`
+
+    **⚠ Guard `code`, overridden by carol** (the &#42;move&#42;)
+    - <code>a.b&#91;&#34;&#64;all &#60;b&#62;&#34;&#93;</code> would be destroyed (`protect: a`)
+    - &#60;i&#62;&#42;x&#42;
+    - and 3 more
+
+    **✗ Guard `few` refuses an apply**
+    - <code>a.b&#91;&#34;&#64;all &#60;b&#62;&#34;&#93;</code> would be destroyed (`protect: a`)
+    - &#60;i&#62;&#42;x&#42;
+    - and 3 more
+
+    Nobody may override it. Change the code, or ask an operator.
+    ");
     assert!(!said.contains("To apply"), "{said}");
 }
 
