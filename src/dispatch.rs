@@ -9,6 +9,7 @@ mod actor;
 mod after_merge;
 mod agenda;
 mod allowlist;
+mod auto_applies;
 mod by_host;
 mod confirmed;
 mod decide;
@@ -139,7 +140,7 @@ impl Handle {
         if let Some(outcome) = self.inner.turned_away(event.sight()).await {
             return outcome;
         }
-        if let Some(outcome) = self.inner.handle_unrecorded(event.get()).await {
+        if let Some(outcome) = self.inner.handle_unrecorded(event.get(), event.identity()).await {
             return outcome;
         }
         let Some(pull) = event.get().pull_id().cloned() else {

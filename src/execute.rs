@@ -10,6 +10,7 @@ mod apply;
 mod approval_error;
 mod approvals;
 mod arguments;
+pub(crate) mod auto_apply;
 pub(crate) mod automerge;
 pub(crate) mod base_moves;
 mod cancel;

@@ -216,6 +216,7 @@ pub(crate) fn word(trigger: Trigger) -> &'static str {
         Trigger::Merge => "merge",
         Trigger::Drift => "drift",
         Trigger::Page => "page",
+        Trigger::AutoApply => "auto_apply",
     }
 }
 

@@ -140,6 +140,7 @@ impl Planned {
             part: None,
             guards: Vec::new(),
             tree: None,
+            auto_apply: tidelock_core::domain::AutoApply::Never,
         };
         Ok(Planned { job, plan, left })
     }

@@ -5,8 +5,8 @@ use super::inner::Inner;
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
 use super::{
-    after_merge, immediate_commands, merge_group, orphaned_state_locks, plan_invalidation, replans, requests, resume,
-    take_up, unknown_merges, unlock,
+    after_merge, auto_applies, immediate_commands, merge_group, orphaned_state_locks, plan_invalidation, replans,
+    requests, resume, take_up, unknown_merges, unlock,
 };
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::reply::Message;
@@ -119,6 +119,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
             take_up::follow(inner, taken_up, &item).boxed().await
         }
         Task::FollowUp(follow_up) => after_merge::follow_up(inner, follow_up, &item).boxed().await,
+        Task::AutoApply(event) => auto_applies::look(inner, event, &item).boxed().await,
         Task::Command { comment, command } => {
             let command = (**command).clone();
             let comment = comment.clone();

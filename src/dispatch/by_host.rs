@@ -2,22 +2,35 @@
 
 use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
-use super::{merge_again, plan_invalidation};
+use super::{auto_applies, merge_again, plan_invalidation};
 use crate::comment::ParserSettings;
-use crate::domain::{Event, PullAction, PullEvent, PullId, PullState, RepoId};
+use crate::domain::{DeliveryId, Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use crate::store::View;
 use anyhow::Result;
 use std::sync::Arc;
 
 impl Inner {
-    /// Handles an event that only says where to look, and is not recorded; absent for all others.
-    pub(super) async fn handle_unrecorded(self: &Arc<Self>, event: &Event) -> Option<DeliveryOutcome> {
+    /// Handles an event that only says where to look, and is not recorded itself; absent for all others.
+    pub(super) async fn handle_unrecorded(
+        self: &Arc<Self>,
+        event: &Event,
+        identity: &DeliveryId,
+    ) -> Option<DeliveryOutcome> {
         match event {
             Event::Push(push) => Some(plan_invalidation::on_push(self, push).await),
-            Event::Verdict(verdict) => Some(merge_again::on_verdict(self, verdict).await),
+            Event::Verdict(verdict) => {
+                let merged = merge_again::on_verdict(self, verdict).await;
+                let is_served = self.allowlist.allows(&verdict.repo) && merged.is_final();
+                let applied = match is_served {
+                    true => auto_applies::on_verdict(self, verdict, identity).await,
+                    false => None,
+                };
+                Some(applied.unwrap_or(merged))
+            }
             Event::Pull(changed) if changed.action == PullAction::Updated => {
                 // It may be a vote, which some hosts report like any other change.
                 merge_again::try_in_background(self, changed.pull.id());
+                auto_applies::on_update(self, changed.pull.id(), identity).await;
                 None
             }
             _ => None,

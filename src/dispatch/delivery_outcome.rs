@@ -33,6 +33,7 @@ impl DeliveryOutcome {
             | Event::Comment(_)
             | Event::MergeGroup(_)
             | Event::FollowUp(_)
+            | Event::AutoApply(_)
             | Event::Request(_)
             | Event::Push(_)
             | Event::Verdict(_) => None,

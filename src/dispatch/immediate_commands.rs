@@ -16,11 +16,11 @@ use crate::domain::{CommitSha, JobId, Login, PullAction, PullEvent, PullId, Pull
 use crate::execute::discarded::Discards;
 use crate::execute::notices::NoticeWriter;
 use crate::execute::permissions::{Asker, Gatekeeper, typed, unanswered, unanswered_writer};
-use crate::execute::{merged_changes, remove_plan_files, reply_without_run};
+use crate::execute::{auto_apply, merged_changes, remove_plan_files, reply_without_run};
 use crate::locks::{LockEvent, LockRefusal, MergedInto, MergedPull};
 use crate::reply::comments;
-use crate::store::View;
 use crate::store::logs::Logs;
+use crate::store::{Tx, View};
 use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -133,6 +133,16 @@ async fn tell_cancelled(
         let how = if begun { "running" } else { "waiting" };
         format!("the {how} `{}`", name.spoken())
     }));
+    let of = pull.clone();
+    let awaited = inner.ctx.store.read(move |view| {
+        let Some(known) = view.pull(&of)? else { return Ok(Vec::new()) };
+        auto_apply::awaited(view, &of, &known.head.commit)
+    });
+    let awaited = awaited.await?;
+    if !awaited.is_empty() {
+        let labels: Vec<String> = awaited.iter().map(|plan| format!("`{}`", plan.project.label())).collect();
+        stopped.push(format!("the automatic `apply` of {}", labels.join(", ")));
+    }
     let left = cancelled.left.map(|name| {
         format!("`{}`; to interrupt it: `{} cancel --apply`", name.spoken(), inner.ctx.rendering.executable)
     });
@@ -142,7 +152,12 @@ async fn tell_cancelled(
         commit = commit.done(&dropped.cause, format!("cancelled by {}", command.user));
     }
     let entry = entry(&command.asked_by(), "cancel", pull, &item.cause, "cancelled");
-    commit.done(&item.cause, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
+    let (of, head) = (pull.clone(), awaited.first().map(|plan| plan.head.clone()));
+    let record = move |tx: &Tx<'_>| {
+        head.iter().try_for_each(|head| tx.cancel_auto_apply(&of, head).map(drop))?;
+        tx.audit(&entry)
+    };
+    commit.done(&item.cause, "cancelled").record_with(inner, record).await
 }
 
 /// Returns remarks on applies with unknown results. The locks of their projects are released all the same, to block nobody for ever.

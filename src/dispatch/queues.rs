@@ -1,91 +1,18 @@
 //! One queue for each pull request, its running command, and the ways to stop it.
 
+mod items;
+
+pub(super) use items::{Item, TakenUpRun, Task};
+
 use crate::domain::command::{Command, CommandName};
-use crate::domain::state::{Cause, Run};
-use crate::domain::waiting::ReplanId;
-use crate::domain::{
-    CommentEvent, CommitSha, FollowUp, Login, MergeGroupEvent, PullEvent, PullId, PullVersion, RepoId,
-};
+use crate::domain::{CommitSha, PullId, PullVersion, RepoId};
 use crate::execute::state_locks::OrphanedLocks;
-use crate::execute::{Cancel, CancelReason, RemainingProjects};
+use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
-
-/// A recorded delivery or re-plan that waits for its turn.
-#[derive(Clone)]
-pub(super) struct Item {
-    pub(super) cause: Cause,
-    /// Time at which the delivery was accepted, or the re-plan queued.
-    pub(super) received: Timestamp,
-    pub(super) task: Task,
-}
-
-/// Work for an actor.
-#[derive(Clone)]
-pub(super) enum Task {
-    /// Plan what a pull request changes, because it was opened or pushed to.
-    Autoplan(Box<PullEvent>),
-    /// Free what a closed pull request holds.
-    Closed(Box<PullEvent>),
-    /// Answer a merge queue.
-    MergeGroup(MergeGroupEvent),
-    /// Make an automatic re-plan; its record has the projects.
-    Replan(ReplanId),
-    /// Apply after the merge, if the changes are the same as before it.
-    FollowUp(Box<FollowUp>),
-    /// Do what a comment asks.
-    Command { comment: CommentEvent, command: Box<Command> },
-    /// Follow the jobs of a run that went on at executors, and answer it.
-    TakeUp(Box<TakenUpRun>),
-}
-
-/// A run of an earlier server whose jobs went on at executors.
-#[derive(Clone)]
-pub(super) struct TakenUpRun {
-    pub(super) run: Run,
-    pub(super) command: Command,
-    /// What becomes of its projects that had not begun.
-    pub(super) others: RemainingProjects,
-    /// Pause before its jobs are followed.
-    pub(super) pause: Duration,
-    /// The person who cancelled it before.
-    pub(super) cancelled_by: Option<Login>,
-}
-
-impl Task {
-    pub(super) fn command(&self) -> Option<CommandName> {
-        match self {
-            Task::Autoplan(_) | Task::Replan(_) => Some(CommandName::Plan),
-            Task::Closed(_) | Task::MergeGroup(_) => None,
-            Task::Command { command, .. } => Some(command.name),
-            Task::TakeUp(taken_up) => Some(taken_up.command.name),
-            Task::FollowUp(follow_up) => Some(follow_up.command.name),
-        }
-    }
-
-    /// Returns true if it plans everything that the pull request changes.
-    fn plans_everything(&self) -> bool {
-        match self {
-            Task::Autoplan(_) => true,
-            Task::Command { command, .. } => command.name == CommandName::Plan && command.target.is_all(),
-            Task::TakeUp(taken_up) => taken_up.run.command == CommandName::Plan && taken_up.run.everything,
-            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_) | Task::FollowUp(_) => false,
-        }
-    }
-
-    /// Returns the head that it is about, if its event names one.
-    fn head(&self) -> Option<&CommitSha> {
-        match self {
-            Task::Autoplan(event) => event.pull.head(),
-            Task::TakeUp(taken_up) => Some(&taken_up.run.head),
-            Task::Closed(_) | Task::MergeGroup(_) | Task::Replan(_) | Task::FollowUp(_) | Task::Command { .. } => None,
-        }
-    }
-}
 
 #[derive(Default)]
 pub(super) struct Actors {
@@ -260,6 +187,12 @@ impl Actors {
         self.queues().get(pull).is_some_and(Queue::has_replan)
     }
 
+    /// Returns true if a look for automatic applies of this pull request waits.
+    pub(super) fn looks_for_auto_apply(&self, pull: &PullId) -> bool {
+        let is_look = |item: &Item| matches!(item.task, Task::AutoApply(_));
+        self.queues().get(pull).is_some_and(|queue| queue.waiting.iter().any(is_look))
+    }
+
     /// Returns the number of pull requests of which such a plan runs or waits.
     pub(super) fn replans_in_hand(&self) -> usize {
         self.queues().values().filter(|queue| queue.has_replan()).count()
@@ -427,21 +360,6 @@ pub(super) struct Cancelled {
     pub(super) left: Option<CommandName>,
 }
 
-impl Item {
-    /// Describes the item in the reply to `cancel`.
-    pub(super) fn title(&self) -> String {
-        match &self.task {
-            Task::Autoplan(_) => "the waiting autoplan".into(),
-            Task::Closed(_) => "the clean-up".into(),
-            Task::MergeGroup(_) => "the answer to the merge queue".into(),
-            Task::Replan(_) => "the waiting plan of what is free again".into(),
-            Task::FollowUp(_) => "the waiting `apply` of what was merged".into(),
-            Task::TakeUp(taken_up) => format!("the running `{}`", taken_up.command.name.spoken()),
-            Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
-        }
-    }
-}
-
 /// Returns true if a person has to repeat the command when it could not be run in time: circumstances may have changed.
 pub(super) fn is_late_by_itself(name: CommandName) -> bool {
     name.changes_state() || matches!(name, CommandName::Unlock | CommandName::Unfreeze | CommandName::ForceUnlock)
@@ -451,8 +369,9 @@ pub(super) fn is_late_by_itself(name: CommandName) -> bool {
 mod tests {
     use super::*;
     use crate::domain::command::{Target, Trigger};
-    use crate::domain::state::{Job, JobState, StateLockTrace};
-    use crate::domain::{DeliveredPull, PartialPull, PullAction, PullState, RepoId};
+    use crate::domain::state::{Cause, Job, JobState, StateLockTrace};
+    use crate::domain::waiting::ReplanId;
+    use crate::domain::{CommentEvent, DeliveredPull, Login, PartialPull, PullAction, PullEvent, PullState, RepoId};
 
     fn pull() -> PullId {
         PullId { repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() }, number: 1 }

@@ -5,10 +5,10 @@
 //!
 //! Each host has rounds of its own, so that one that does not answer does not delay the others.
 //!
-//! Nobody waits for a round: it makes one conditional request for each repository, more only if something has changed, none while the
-//! host's rate limit is low. The next round continues where one ended early. The watermark of a pull request is recorded once everything
-//! found on it is recorded, never before. Many share one commit, since each commit is a request.
+//! Nobody waits for a round: it makes one conditional request for each repository, and none while the host's rate limit is low. The next
+//! round continues where one ended early. The watermark of a pull request is recorded once all found on it is, many in one commit.
 
+mod auto_applies;
 mod first_rounds;
 mod late;
 mod merges;
@@ -159,6 +159,7 @@ impl Round<'_> {
         }
         turn.after = None;
         self.merges(&at_rest).await?;
+        self.auto_applies(&at_rest).await?;
         self.statuses(&at_rest, &mut turn.statuses).await
     }
 

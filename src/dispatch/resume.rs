@@ -196,6 +196,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
         Event::FollowUp(follow_up) => Some(Task::FollowUp(follow_up.clone())),
+        Event::AutoApply(event) => Some(Task::AutoApply(event.clone())),
         Event::Request(event) => Some(requests::task(inner, event)),
         Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
     }

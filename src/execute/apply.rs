@@ -1,6 +1,7 @@
 //! The `apply` command: applies only plans that are bound to the present pull request ([`bound`]), each only once.
 
 mod approved;
+mod automatic;
 pub(super) mod bound;
 pub(super) mod end;
 mod outputs;
@@ -16,22 +17,23 @@ use super::current::Current;
 use super::groups::{Groups, Projects};
 use super::job::{self, ExecutorSlot, JobLeft, JobRun, Ready};
 use super::not_run::NotRun;
-use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files, wanted_lock};
+use super::plan::{remove_plan_files, wanted_lock};
 use super::plan_files::bring;
 use super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions, PullPreconditions};
 use super::prepare::{self, Need, Prepared, ScheduleScope};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
-use super::{automerge, guards, hooks, merged, parts, permissions, policies, recorder, state_locks};
+use super::{auto_apply, automerge, guards, hooks, merged, parts, permissions, policies, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::config::{ProjectConfig, Requirement};
-use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::{AutoApply, ProjectId};
 use crate::render::statuses::ApplyFailures;
 use crate::runner::local::Place;
 use crate::runner::spec::PlanReference;
 use anyhow::Result;
+use automatic::DueProjects;
 use bound::ApplyStart;
 use jiff::Timestamp;
 use place::ApplyPlace;
@@ -50,7 +52,7 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     }
     let prepared = match prepare::check_out(ctx, work, Need::Plans(&plans_to_apply)).await {
         Ok(prepared) => prepared,
-        Err(stop) => return answer_stop(ctx, work, stop).await,
+        Err(stop) => return automatic::stopped(ctx, work, None, stop).await,
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
         return recorder::answer(ctx, work, answer).await;
@@ -58,19 +60,18 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     let schedule =
         match prepare::schedule(ctx, work, &prepared, ScheduleScope::Planned(&plans_to_apply.projects())).await {
             Ok(schedule) => schedule,
-            Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+            Err(stop) => return automatic::stopped(ctx, work, Some(&prepared), stop).await,
         };
-    let (mut schedule, refused) = match permissions::split(ctx, work, schedule).await {
+    let (mut schedule, mut refused) = match permissions::split(ctx, work, schedule).await {
         Ok(split) => split,
-        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+        Err(stop) => return automatic::stopped(ctx, work, Some(&prepared), stop).await,
     };
     schedule.abort_on_execution_order_fail |= merged::stops_at_failed_group(work);
     work.run.automerge = automerge::wanted(ctx, work, &schedule);
     let work = &*work;
     let (facts, current) = (PullFacts::default(), Current::new(work));
-    let remarks = Mutex::new(Vec::new());
-    let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
-    let run = ApplyRun {
+    let remarks = Mutex::new(Vec::from_iter(automatic::remark(work)));
+    let mut run = ApplyRun {
         ctx,
         work,
         prepared: &prepared,
@@ -79,8 +80,14 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
         plans_to_apply: &plans_to_apply,
         remarks: &remarks,
         changed: &Mutex::default(),
-        alone,
+        alone: false,
     };
+    match automatic::narrow(&run, &mut schedule, &mut refused).await {
+        Ok(DueProjects::Some) => {}
+        Ok(DueProjects::Nothing) => return automatic::not_due(ctx, work, "no project is due").await,
+        Err(stop) => return automatic::stopped(ctx, work, Some(&prepared), stop).await,
+    }
+    run.alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
     let at_once = if schedule.parallel_apply { ctx.settings.parallel_pool_size } else { 1 };
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(ctx, work, &run).await?;
@@ -150,12 +157,17 @@ impl Projects for ApplyRun<'_> {
             (plan.id.clone(), status)
         });
         let pull = self.work.pull.id.clone();
-        recorder::refusal(self.ctx, self.work, outcome, move |tx| match status {
-            // A plan that was dropped meanwhile has its status already.
-            Some((plan, status)) if tx.plans(&pull)?.iter().any(|kept| kept.id == plan) => {
-                tx.put_project_status(&pull, &status)
+        // A person who reads why it was refused decides what is next.
+        let automatic = plan.filter(|_| auto_apply::is_automatic(self.work)).map(|plan| plan.id.clone());
+        recorder::refusal(self.ctx, self.work, outcome, move |tx| {
+            automatic.iter().try_for_each(|plan| tx.end_auto_apply(plan).map(drop))?;
+            match status {
+                // A plan that was dropped meanwhile has its status already.
+                Some((plan, status)) if tx.plans(&pull)?.iter().any(|kept| kept.id == plan) => {
+                    tx.put_project_status(&pull, &status)
+                }
+                _ => Ok(()),
             }
-            _ => Ok(()),
         })
         .await
     }
@@ -240,6 +252,7 @@ impl ApplyRun<'_> {
             config: config.clone(),
             max_age: plan_limit(self.ctx, config),
             after_merge,
+            is_automatic: auto_apply::is_automatic(work),
             guarded: merged::is_guarded(work),
             wants_undiverged: !after_merge && self.wanted(config, plan).contains(&Requirement::Undiverged),
             all_planned_but: wants_all_planned.then(made_with_old_outputs),
@@ -259,6 +272,8 @@ impl ApplyRun<'_> {
         };
         // Rules for approvals imply the requirement.
         also(Requirement::Approved, config.approvals.is_some());
+        let is_automatic = auto_apply::is_automatic(self.work);
+        also(Requirement::Approved, is_automatic && config.auto_apply.and(plan.auto_apply) == AutoApply::Approved);
         // In mode `strict` an apply must not undo merged changes of others, which the head alone does not contain.
         let is_head_alone = self.ctx.checkouts.strategy == Strategy::Branch;
         also(Requirement::Undiverged, is_head_alone && plan.inputs.is_some());

@@ -145,8 +145,12 @@ pub(crate) fn may_go_on(name: CommandName) -> bool {
 pub(super) fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditEntry {
     let pull = Some(&work.pull.id).filter(|pull| !pull.is_branch());
     let place = pull.map_or_else(|| work.pull.id.repo.to_string(), ToString::to_string);
-    let overrides: String = work.command.overrides.iter().map(|name| format!(" --override {name}")).collect();
-    let act = format!("{}{}{overrides}", work.command.name.spoken(), if work.command.force { " --force" } else { "" });
+    let command = &work.command;
+    let overrides: String = command.overrides.iter().map(|name| format!(" --override {name}")).collect();
+    let act = match command.trigger {
+        Trigger::AutoApply => "automatic apply".to_owned(),
+        _ => format!("{}{}{overrides}", command.name.spoken(), if command.force { " --force" } else { "" }),
+    };
     AuditEntry {
         at: Timestamp::now(),
         act: if pull.is_some() { act } else { format!("drift {act}") },

@@ -21,7 +21,7 @@ use crate::domain::drift::DRIFT_JOB;
 use crate::domain::job_times::JobTimes;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Job as JobRecord, JobState, PlanRecord, PlanTree, StateLockTrace};
-use crate::domain::{CommitSha, Distribution, JobId, PlanId, ProjectId};
+use crate::domain::{AutoApply, CommitSha, Distribution, JobId, PlanId, ProjectId};
 use crate::executors::plan_tree;
 use crate::executors::spec::RemoteSpec;
 use crate::render::statuses::Statuses;
@@ -232,6 +232,7 @@ impl<'a> JobRun<'a> {
             part: made.part,
             guards: super::guards::recorded(self.work, config, made.guards),
             tree: self.plan_tree.clone(),
+            auto_apply: AutoApply::Never,
         }
     }
 

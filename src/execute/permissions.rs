@@ -6,7 +6,7 @@ mod team_authz;
 mod writer;
 
 pub(crate) use asker::Asker;
-pub(crate) use planner::{Planner, planner};
+pub(crate) use planner::{Planner, applier, planner};
 pub(crate) use writer::unanswered_writer;
 
 use super::answer::CommandAnswer;

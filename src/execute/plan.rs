@@ -20,7 +20,7 @@ use super::context::Context;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::status_update::StatusUpdate;
-use super::{base_moves, discarded_approvals, hooks, merged, names, permissions, policies, recorder};
+use super::{auto_apply, base_moves, discarded_approvals, hooks, merged, names, permissions, policies, recorder};
 use crate::checkout::{Strategy, WorkingTree};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
@@ -198,6 +198,7 @@ async fn plan(
         merged::compared(ctx, work, prepared, &schedule, &outcomes).await?;
     remarks.extend(more);
     remarks.extend(turn::remarks(ctx, work, &free, &causes));
+    remarks.extend(auto_apply::remark(ctx, work, &outcomes).await?);
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
     Ok(CommandAnswer { policies, follows, ..answer }.into())
 }

@@ -3,6 +3,7 @@
 //! may be recorded in between.
 
 use super::applicable_plans::ApplicablePlans;
+use super::auto_apply::{awaited, is_automatic};
 use super::cancel::Cancel;
 use super::command_run::CommandRun;
 use super::context::Context;
@@ -65,6 +66,8 @@ pub(super) struct PullPreconditions {
     pub(super) max_age: Option<Duration>,
     /// True if it applies unapplied merged changes.
     pub(super) after_merge: bool,
+    /// True for an automatic apply, which `cancel` prevents until it begins.
+    pub(super) is_automatic: bool,
     /// True if the plan has to change the same as the plan before the merge.
     pub(super) guarded: bool,
     /// True if `undiverged` is among its requirements.
@@ -93,7 +96,9 @@ impl Preconditions {
         let now = Timestamp::now();
         let mut windows = Vec::new();
         for window in &config.freeze {
+            // A person who may apply meanwhile decides to do so: no automatic apply does.
             if window.until(now).is_none()
+                || is_automatic(work)
                 || !is_one_of(ctx, work, &window.except, "Applies are frozen now (`freeze`)").await?
             {
                 windows.push(window.clone());
@@ -157,6 +162,9 @@ impl PullPreconditions {
     fn refusal(&self, plan: &PlanRecord, view: &View<'_>, now: Timestamp) -> Result<Option<Failure>> {
         if let Some(failure) = self.unbound(plan).or_else(|| too_old(plan, self.max_age, now)) {
             return Ok(Some(failure));
+        }
+        if self.is_automatic && !awaited(view, &plan.pull, &plan.head)?.iter().any(|kept| kept.id == plan.id) {
+            return Ok(Some(Failure::Cancelled { by: "the automatic apply was cancelled".to_owned() }));
         }
         let known = ApplicablePlans::read(view, &plan.pull, self.after_merge)?;
         if let Some(but) = &self.all_planned_but {

@@ -3,6 +3,7 @@
 
 use super::abandoned::{self, LostPart};
 use super::answer::CommandAnswer;
+use super::auto_apply;
 use super::automerge::Automerger;
 use super::cancel::CancelReason;
 use super::command_run::{CommandRun, Ended, audit_entry, may_go_on};
@@ -359,9 +360,10 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             }
             let merges = automerger.record(tx, &run, &merging)?;
             follows.iter().try_for_each(|next| tx.accept_delivery(next).map(drop))?;
+            let looks = if is_merged { None } else { auto_apply::record_look(tx, &run, &merging)? };
             tx.end_cause(&run.cause, &format!("run {}", run.id))?;
             tx.put_run(&run)?;
-            Ok(merges)
+            Ok((merges, looks))
         })
         .await;
     if let Err(error) = &recorded
@@ -371,7 +373,8 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             unrecorded_outcomes::pass_on(ctx, work, end).await;
         }
     }
-    if recorded? {
+    let (merges, looks) = recorded?;
+    if merges {
         ctx.outbox.wake_merge(&work.pull.id);
     }
     ends.iter().for_each(|end| clean(ctx, end));
@@ -379,7 +382,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     ctx.outbox.wake(&work.pull.id);
     notices.after_commit(ctx).await;
     ctx.notifier.wake();
-    Ok(Ended::Answered { follows: next.map(Box::new) })
+    Ok(Ended::Answered { follows: next.or(looks).map(Box::new) })
 }
 
 /// Returns the notifications of a plan or an apply that broke before any project began.

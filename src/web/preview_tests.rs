@@ -145,6 +145,7 @@ fn plan(hours: i64) -> PlanRecord {
         part: None,
         guards: Vec::new(),
         tree: None,
+        auto_apply: crate::domain::AutoApply::Never,
     }
 }
 

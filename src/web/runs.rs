@@ -193,6 +193,7 @@ fn cause_words(trigger: Trigger) -> &'static str {
         Trigger::Merge => "after the merge",
         Trigger::Drift => "drift run",
         Trigger::Page => "page",
+        Trigger::AutoApply => "applied automatically by the server",
     }
 }
 

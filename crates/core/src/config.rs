@@ -2,6 +2,7 @@
 
 pub mod approvals;
 pub mod approvers;
+mod auto_apply;
 mod blanked;
 mod checks;
 pub mod codeowners;
@@ -32,7 +33,7 @@ pub use errors::ConfigErrors;
 pub use yaml::{MAX_CONFIG_BYTES, decode as yaml_document, quoted};
 
 use crate::domain::command::CommandName;
-use crate::domain::{Distribution, ProjectId};
+use crate::domain::{AutoApply, Distribution, ProjectId};
 use approvals::ApprovalRules;
 use executors::StageExecutors;
 use freeze::FreezeWindow;
@@ -173,6 +174,9 @@ pub struct ProjectConfig {
     /// `approvals`: the people who have to approve. If present, `approved` is required before an apply.
     #[serde(default)]
     pub approvals: Option<ApprovalRules>,
+    /// `auto_apply.when`: the project is applied without a command.
+    #[serde(default, skip_serializing_if = "AutoApply::is_never")]
+    pub auto_apply: AutoApply,
     /// `freeze`: times in which the project is not applied.
     #[serde(default)]
     pub freeze: Vec<FreezeWindow>,
@@ -222,6 +226,7 @@ impl ProjectConfig {
             custom_policy_check: rules.custom_policy_check,
             allowed: None,
             approvals: rules.approvals.clone(),
+            auto_apply: rules.auto_apply,
             freeze: rules.freeze.clone(),
             tags: Vec::new(),
             shares_state: false,
@@ -275,6 +280,8 @@ impl ProjectConfig {
             on_merge: _,
             // Approvals and freezes are checked at their present values.
             approvals: _,
+            // The plan records the value of its time.
+            auto_apply: _,
             freeze: _,
             // They only select projects.
             tags: _,

@@ -4,6 +4,7 @@
 //! state in [`state`].
 
 mod audit;
+pub mod auto_apply;
 pub mod automerge;
 mod cause;
 mod clone_url;
@@ -38,6 +39,7 @@ pub mod state_address;
 pub mod tags;
 pub mod waiting;
 
+pub use auto_apply::{AutoApply, AutoApplyEvent};
 pub use commit_address::CommitAddress;
 pub use delivered_pull::{DeliveredPull, PartialPull};
 pub use follow_up::FollowUp;
@@ -153,6 +155,8 @@ pub enum Event {
     Push(PushEvent),
     /// Work that follows from other work; no host delivers it.
     FollowUp(Box<FollowUp>),
+    /// Automatic applies may be due; no host delivers it.
+    AutoApply(AutoApplyEvent),
     /// A program asked for a command through the API.
     Request(RequestEvent),
     /// A review, a vote or a commit status was added or removed.
@@ -261,6 +265,7 @@ impl Event {
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
             Event::FollowUp(follow_up) => Some(&follow_up.pull),
+            Event::AutoApply(event) => Some(&event.pull),
             Event::Request(event) => Some(&event.pull),
             Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
         }

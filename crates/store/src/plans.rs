@@ -141,6 +141,16 @@ impl Tx<'_> {
         }
     }
 
+    /// Records that a plan is not applied automatically any more. Returns false, and changes nothing, if it would not have been.
+    pub fn end_auto_apply(&self, id: &PlanId) -> Result<bool> {
+        let changed = self.execute(
+            "UPDATE plans SET record = json_remove(record, '$.auto_apply')
+             WHERE id = ?1 AND consumed_by IS NULL AND json_extract(record, '$.auto_apply') IS NOT NULL",
+            params![id.as_str()],
+        )?;
+        Ok(changed == 1)
+    }
+
     /// Records that a job has used a plan. The record stays; its files are dropped. Fails if the plan cannot be applied.
     pub(super) fn use_plan(&self, used: &PlanRecord) -> Result<()> {
         let changed = self.execute(

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use tidelock_core::domain::state::{ProjectStatus, Watermark};
-use tidelock_core::domain::{PullId, PullRequest, PullState, RepoId};
+use tidelock_core::domain::{CommitSha, PullId, PullRequest, PullState, RepoId};
 use tidelock_core::locks;
 
 /// A pull request as its row holds it.
@@ -20,6 +20,9 @@ struct StoredPull<T> {
     /// Reason why the last plan of all projects failed as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
+    /// Head at which somebody cancelled automatic applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    auto_apply_cancelled: Option<CommitSha>,
 }
 
 /// A recorded pull request with its watermark.
@@ -116,6 +119,15 @@ impl View<'_> {
         Ok(fault.flatten())
     }
 
+    /// Returns the head at which somebody cancelled automatic applies of a pull request; absent if nobody did.
+    pub fn auto_apply_cancelled(&self, pull: &PullId) -> Result<Option<CommitSha>> {
+        let head: Option<Option<String>> = (self.connection)
+            .prepare_cached("SELECT json_extract(record, '$.auto_apply_cancelled') FROM pulls WHERE pull = ?1")?
+            .query_row([pull.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(head.flatten().map(CommitSha::from))
+    }
+
     /// Returns the last activity of all pull requests, to ask later for changes after it.
     pub fn last_activity(&self) -> Result<i64> {
         let last: Option<i64> =
@@ -140,7 +152,7 @@ impl Tx<'_> {
     /// Records a pull request as the host describes it, open or not. The watermark of a new or reopened one starts now.
     pub fn put_pull(&self, pull: &PullRequest) -> Result<()> {
         let known = self.known_pull(&pull.id)?;
-        let fault = self.fault(&pull.id)?;
+        let (fault, auto_apply_cancelled) = (self.fault(&pull.id)?, self.auto_apply_cancelled(&pull.id)?);
         let watermark = known.filter(|known| known.open).and_then(|known| known.watermark);
         let watermark = watermark.unwrap_or_else(|| Watermark::at(Timestamp::now()));
         self.execute(
@@ -150,7 +162,7 @@ impl Tx<'_> {
                 pull.id.to_string(),
                 pull.is_open(),
                 self.next_activity()?,
-                json(&StoredPull { pull, watermark: Some(watermark), fault })?
+                json(&StoredPull { pull, watermark: Some(watermark), fault, auto_apply_cancelled })?
             ],
         )?;
         self.serve(&pull.id.repo, Timestamp::now())
@@ -187,6 +199,22 @@ impl Tx<'_> {
             params![pull.to_string(), fault],
         )?;
         Ok(())
+    }
+
+    /// Records that nothing of a known pull request is applied automatically at this head. Returns the labels of the projects that would
+    /// have been.
+    pub fn cancel_auto_apply(&self, pull: &PullId, head: &CommitSha) -> Result<Vec<String>> {
+        self.execute(
+            "UPDATE pulls SET record = json_set(record, '$.auto_apply_cancelled', ?2) WHERE pull = ?1",
+            params![pull.to_string(), head.as_str()],
+        )?;
+        let mut labels = Vec::new();
+        for plan in self.plans(pull)? {
+            if self.end_auto_apply(&plan.id)? {
+                labels.push(plan.project.label());
+            }
+        }
+        Ok(labels)
     }
 
     /// Records the status of a project in place of the earlier one. Queues a re-plan of deferred projects that waited for it and now wait

@@ -130,10 +130,19 @@ impl View<'_> {
 
     /// Returns the persons whose push or comment caused a plan of a pull request at this head, the latest first.
     pub fn planners(&self, pull: &PullId, head: &CommitSha) -> Result<Vec<Login>> {
+        self.planners_by(pull, head, &[Trigger::Autoplan, Trigger::Comment])
+    }
+
+    /// Returns the persons who changed a pull request so that it was planned automatically at this head, by a push or by opening it, the
+    /// latest first.
+    pub fn pushers(&self, pull: &PullId, head: &CommitSha) -> Result<Vec<Login>> {
+        self.planners_by(pull, head, &[Trigger::Autoplan])
+    }
+
+    fn planners_by(&self, pull: &PullId, head: &CommitSha, triggers: &[Trigger]) -> Result<Vec<Login>> {
         let runs: Vec<Run> = self
             .records("SELECT record FROM runs WHERE pull = ?1 ORDER BY started DESC, seq DESC", [pull.to_string()])?;
-        let is_of_person =
-            |run: &Run| matches!(run.trigger, Trigger::Autoplan | Trigger::Comment) && !run.user.is_unknown();
+        let is_of_person = |run: &Run| triggers.contains(&run.trigger) && !run.user.is_unknown();
         let mut planners = Vec::new();
         for run in runs.into_iter().filter(|run| run.command == CommandName::Plan && run.head == *head) {
             if is_of_person(&run) && !planners.contains(&run.user) && planners.len() < MAX_PLANNERS {

@@ -135,6 +135,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         part: None,
         guards: Vec::new(),
         tree: None,
+        auto_apply: tidelock_core::domain::AutoApply::Never,
     }
 }
 

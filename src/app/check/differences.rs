@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 /// Keys that Atlantis does not have: it refuses a file with one of them.
 const KEYS: [&str; 19] = [
     "approvals",
+    "auto_apply",
     "apply_scope",
     "on_merge",
     "reminder_interval",

@@ -8,8 +8,8 @@ use crate::config::global::{AutodiscoverMode, DEFAULT_WORKFLOW};
 use crate::config::guards::Guard;
 use crate::config::workflow::{EnvValue, Step, Workflow};
 use crate::config::{LockMode, LockScope, ProjectConfig, Requirement};
-use crate::domain::Distribution;
 use crate::domain::duration;
+use crate::domain::{AutoApply, Distribution};
 use crate::inputs::required_versions;
 use std::time::Duration;
 
@@ -225,6 +225,10 @@ fn unusual(found: &CheckedRepository, config: &ProjectConfig, entry: Option<usiz
         let people: Vec<String> = rules.any_of.iter().chain(&rules.all_of).map(|one| one.describe()).collect();
         let whose = if people.is_empty() { "anybody who may write".to_owned() } else { people.join(", ") };
         values.push(value("approvals", whose, origins.origin_of(entry, "approvals")));
+    }
+    if !config.auto_apply.is_never() {
+        let when = if config.auto_apply == AutoApply::Met { "when: met" } else { "when: approved" };
+        values.push(value("auto_apply", when, origins.origin_of(entry, "auto_apply")));
     }
     if !config.freeze.is_empty() {
         values.push(value("freeze", format!("{} windows", config.freeze.len()), origins.origin_of(entry, "freeze")));

@@ -108,7 +108,7 @@ pub(in super::super) mod tests {
     use crate::domain::outcome::{PlanSummary, Reason};
     use crate::domain::state::{ApplyLock, LockHolder, PlanRecord, ProjectLock};
     use crate::domain::state_address::StateAddress;
-    use crate::domain::{ProjectId, PullId, RepoId};
+    use crate::domain::{AutoApply, ProjectId, PullId, RepoId};
     use crate::store::Store;
     use jiff::Timestamp;
     use std::time::Duration;
@@ -167,6 +167,7 @@ pub(in super::super) mod tests {
             part: None,
             guards: Vec::new(),
             tree: None,
+            auto_apply: AutoApply::Never,
         }
     }
 
@@ -182,19 +183,23 @@ pub(in super::super) mod tests {
         max_age: Option<Duration>,
         change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,
     ) -> (Result<(), Failure>, usize, Vec<ProjectLock>) {
-        let of_pull = PullPreconditions {
+        begin_of(PlanOwner::Pull(Box::new(of_pull(max_age))), change).await
+    }
+
+    fn of_pull(max_age: Option<Duration>) -> PullPreconditions {
+        PullPreconditions {
             head: plan().head,
             base_branch: plan().base_branch,
             config: config(),
             max_age,
             after_merge: false,
+            is_automatic: false,
             guarded: false,
             wants_undiverged: false,
             all_planned_but: None,
             applied: Vec::new(),
             activity: None,
-        };
-        begin_of(PlanOwner::Pull(Box::new(of_pull)), change).await
+        }
     }
 
     /// Does the same for this owner of the plan.
@@ -271,6 +276,28 @@ pub(in super::super) mod tests {
         })
         .await;
         assert_eq!((said, plans, locks), (Err(Failure::Cancelled { by: "bob".into() }), 1, vec![]));
+    }
+
+    #[tokio::test]
+    async fn an_automatic_apply_does_not_begin_once_it_is_cancelled() {
+        for (when, is_cancelled) in [(AutoApply::Met, false), (AutoApply::Met, true), (AutoApply::Never, false)] {
+            let of_pull = PullPreconditions { is_automatic: true, ..of_pull(None) };
+            let begun = begin_of(PlanOwner::Pull(Box::new(of_pull)), move |tx, _| {
+                tx.discard_plan(&pull(1), &lock(1).project)?;
+                tx.put_plan(&PlanRecord { auto_apply: when, ..plan() })?;
+                if is_cancelled {
+                    assert_eq!(tx.cancel_auto_apply(&pull(1), &plan().head)?, [lock(1).project.label()]);
+                }
+                Ok(())
+            });
+            let (said, plans, locks) = begun.await;
+            if when == AutoApply::Met && !is_cancelled {
+                assert_eq!((said, plans, locks.len()), (Ok(()), 0, 1));
+            } else {
+                assert!(matches!(said, Err(Failure::Cancelled { .. })), "{said:?}");
+                assert_eq!((plans, locks), (1, vec![]));
+            }
+        }
     }
 
     #[tokio::test]

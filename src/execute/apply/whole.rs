@@ -7,7 +7,8 @@ use super::super::context::Context;
 use super::super::preconditions::apply_lock_text;
 use super::super::prepare::{self, Need};
 use super::super::status_update::StatusUpdate;
-use super::super::{automerge, hooks, merged, recorder};
+use super::super::{auto_apply, automerge, hooks, merged, recorder};
+use super::automatic;
 use crate::domain::reply::Message;
 use anyhow::Result;
 
@@ -33,13 +34,16 @@ pub(super) async fn refused_as_a_whole(
 }
 
 /// Answers an apply that is refused as a whole. Hooks run for it as well, as in Atlantis; a tree that cannot be made does not change
-/// the refusal.
+/// the refusal. An automatic apply is not due then, and nothing is posted.
 pub(super) async fn refuse(
     ctx: &Context,
     work: &CommandRun,
     plans_to_apply: &ApplicablePlans,
     answer: CommandAnswer,
 ) -> Result<Ended> {
+    if auto_apply::is_automatic(work) {
+        return automatic::not_due(ctx, work, "it is refused as a whole").await;
+    }
     if hooks::any(work)
         && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(plans_to_apply)).await
     {

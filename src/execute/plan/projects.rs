@@ -14,7 +14,7 @@ use super::super::overtaken::{self, Meanwhile};
 use super::super::permissions::RefusedProjects;
 use super::super::prepare::Prepared;
 use super::super::requirements::{self, PullFacts};
-use super::super::{capacity, guards, measured, merged, parts, plan, recorder, state_locks};
+use super::super::{auto_apply, capacity, guards, measured, merged, parts, plan, recorder, state_locks};
 use super::deferred;
 use crate::checkout::Strategy;
 use crate::comment::command_for;
@@ -24,7 +24,7 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reaso
 use crate::domain::ownership::PlanInputs;
 use crate::domain::state::{Job, LockHolder, PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::waiting::Blocked;
-use crate::domain::{PlanId, ProjectId};
+use crate::domain::{AutoApply, PlanId, ProjectId};
 use crate::locks::{LockEvent, WantedLock};
 use crate::meters::RunPhase;
 use crate::runner::local::archive_path;
@@ -356,6 +356,10 @@ impl PlanRun<'_, OfPull<'_>> {
         changes_key: Option<String>,
     ) -> (Outcome, Option<PlanWithArchive>) {
         let mut record = PlanRecord { inputs: self.of.inputs.get(&config.id).cloned(), ..bound };
+        record.auto_apply = auto_apply::of_plan(self.ctx, self.work, config, &record).await.unwrap_or_else(|error| {
+            tracing::error!(pull = %record.pull, error = format!("{error:#}"), "the plan is not applied automatically");
+            AutoApply::Never
+        });
         let left = archive(self.ctx, &mut record).await;
         self.of.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(self.ctx, &record));
         let lock = plan::wanted_lock(self.ctx, self.work, config);

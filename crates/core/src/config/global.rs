@@ -18,8 +18,8 @@ use super::repo::DEFAULT_FILES;
 use super::team_authz::TeamAuthz;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ApplyScope, ConfigErrors, LockMode, LockScope, OnMerge, Requirement};
-use crate::domain::RepoId;
 use crate::domain::command::CommandName;
+use crate::domain::{AutoApply, RepoId};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub const DEFAULT_WORKFLOW: &str = "default";
 const REMINDER_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 18] = [
+pub const OVERRIDABLE_KEYS: [&str; 19] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -49,6 +49,7 @@ pub const OVERRIDABLE_KEYS: [&str; 18] = [
     "allowed_users",
     "allowed_teams",
     "approvals",
+    "auto_apply",
     "freeze",
 ];
 
@@ -104,6 +105,7 @@ struct RepoEntry {
     allowed_users: Option<Vec<String>>,
     allowed_teams: Option<Vec<String>>,
     approvals: Option<ApprovalRules>,
+    auto_apply: Option<AutoApply>,
     freeze: Option<Vec<FreezeWindow>>,
     guards: Option<Guards>,
     executor: Option<ExecutorRules>,
@@ -229,6 +231,8 @@ pub struct RepoRules {
     pub allowed: Option<Allowed>,
     /// `approvals`: the people who have to approve; absent for any person with write access.
     pub approvals: Option<ApprovalRules>,
+    /// `auto_apply.when`: projects are applied without a command.
+    pub auto_apply: AutoApply,
     /// `freeze`: times in which nothing is applied.
     pub freeze: Vec<FreezeWindow>,
     /// `guards`: limits on plans and their code, which no repo config changes.
@@ -367,6 +371,7 @@ impl GlobalConfig {
             custom_policy_check: last_said(&matching, |entry| &entry.custom_policy_check).unwrap_or_default(),
             allowed: allowed(&matching),
             approvals: last_said(&matching, |entry| &entry.approvals),
+            auto_apply: last_said(&matching, |entry| &entry.auto_apply).unwrap_or_default(),
             freeze: last_said(&matching, |entry| &entry.freeze).unwrap_or_default(),
             guards: last_said(&matching, |entry| &entry.guards).unwrap_or_default(),
             executor: last_said(&matching, |entry| &entry.executor).unwrap_or_default(),

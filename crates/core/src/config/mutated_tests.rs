@@ -38,6 +38,7 @@ projects:
   tags: [env:prod, team:core]
   allowed_users: [alice]
   approvals: {any_of: ['team:acme/sre'], count: 1, of_plan: true}
+  auto_apply: {when: approved}
   freeze: [{from: fri 16:00, to: mon 06:00, timezone: Europe/Berlin, except: ['user:alice'], reason: weekend}]
 - <<: *base
   name: two

@@ -58,6 +58,7 @@ pub(super) struct RawRepo {
     pub(super) allowed_users: Texts,
     pub(super) allowed_teams: Texts,
     pub(super) approvals: Option<Spanned<RawApprovals>>,
+    pub(super) auto_apply: Option<Spanned<RawAutoApply>>,
     pub(super) freeze: Option<Vec<Spanned<RawFreezeWindow>>>,
     pub(super) guards: Option<Vec<Spanned<super::guards::RawGuard>>>,
     pub(super) executor: Option<Spanned<Vec<Spanned<super::executors::RawExecutorRule>>>>,
@@ -72,6 +73,12 @@ pub(super) struct RawApprovals {
     pub(super) count: Option<Spanned<i64>>,
     pub(super) of_plan: Option<bool>,
     pub(super) exclude_pushers: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAutoApply {
+    pub(super) when: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,6 +170,7 @@ pub(super) struct RawProject {
     pub(super) allowed_users: Option<Spanned<Vec<LocatedText>>>,
     pub(super) allowed_teams: Option<Spanned<Vec<LocatedText>>>,
     pub(super) approvals: Option<Spanned<RawApprovals>>,
+    pub(super) auto_apply: Option<Spanned<RawAutoApply>>,
     pub(super) freeze: Option<Spanned<Vec<Spanned<RawFreezeWindow>>>>,
     pub(super) tags: Option<Spanned<Vec<LocatedText>>>,
 }

@@ -59,6 +59,8 @@ pub enum Trigger {
     Merge,
     Drift,
     Page,
+    #[serde(rename = "auto_apply")]
+    AutoApply,
 }
 
 impl Trigger {

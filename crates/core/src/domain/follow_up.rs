@@ -30,12 +30,12 @@ impl FollowUp {
 
     /// Returns the delivery that records it. `cause` names the event that it follows from, so that one cause queues it only once.
     pub fn delivery(self, cause: &str) -> Delivery {
-        let identity = DeliveryId::new(format!("{OWN}{}:{cause}", self.pull));
-        Delivery {
-            identity,
-            host_id: "own".to_owned(),
-            received: Timestamp::now(),
-            event: Event::FollowUp(Box::new(self)),
-        }
+        own_delivery(&self.pull.clone(), cause, Event::FollowUp(Box::new(self)))
     }
+}
+
+/// Returns the delivery of an event that the server causes by itself.
+pub(super) fn own_delivery(pull: &PullId, cause: &str, event: Event) -> Delivery {
+    let identity = DeliveryId::new(format!("{OWN}{pull}:{cause}"));
+    Delivery { identity, host_id: "own".to_owned(), received: Timestamp::now(), event }
 }

@@ -12,7 +12,7 @@ use super::ownership::PlanInputs;
 use super::plan_digest::ChangesDigest;
 pub use super::project_state::ProjectState;
 use super::state_address::StateAddress;
-use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
+use super::{AutoApply, CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -202,6 +202,9 @@ pub struct PlanRecord {
     /// The tree that it was made in; absent if that is a tree of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<PlanTree>,
+    /// Its automatic apply; [`AutoApply::Never`] also if somebody cancelled it, or if it was refused.
+    #[serde(default, skip_serializing_if = "AutoApply::is_never")]
+    pub auto_apply: AutoApply,
 }
 
 /// The packed tree of a plan that was made on an executor. The plan is applied in this tree, at the same path.

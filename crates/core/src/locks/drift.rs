@@ -157,6 +157,7 @@ mod tests {
             part: None,
             guards: Vec::new(),
             tree: None,
+            auto_apply: crate::domain::AutoApply::Never,
         }
     }
 

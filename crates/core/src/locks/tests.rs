@@ -119,6 +119,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         part: None,
         guards: Vec::new(),
         tree: None,
+        auto_apply: crate::domain::AutoApply::Never,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Lane;
 use crate::retention::Pruned;
+use tidelock_core::domain::AutoApply;
 use tidelock_core::domain::job_times::{JobTimes, StepKind, StepTime, TimeMark};
 
 #[tokio::test]
@@ -116,6 +117,28 @@ async fn the_apply_lock_is_set_and_lifted() {
     assert_eq!(store.read(|view| view.apply_lock()).await.unwrap(), Some(expected));
     store.write(|tx| tx.set_apply_lock(None)).await.unwrap();
     assert_eq!(store.read(|view| view.apply_lock()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn automatic_applies_are_cancelled_with_all_plans_of_the_head() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_pull(&pull_request(1))?;
+            let head = pull_request(1).head.commit;
+            tx.put_plan(&PlanRecord { auto_apply: AutoApply::Met, ..plan("p", 1, "a") })?;
+            tx.put_plan(&plan("q", 1, "b"))?;
+            assert_eq!(tx.auto_apply_cancelled(&pull_id(1))?, None);
+            assert_eq!(tx.cancel_auto_apply(&pull_id(1), &head)?, [project("a").label()]);
+            assert_eq!(tx.plans(&pull_id(1))?, [plan("p", 1, "a"), plan("q", 1, "b")]);
+            assert!(!tx.end_auto_apply(&"p".into())?, "it has ended already");
+            tx.put_pull(&pull_request(1))?;
+            assert_eq!(tx.auto_apply_cancelled(&pull_id(1))?, Some(head));
+            assert!(tx.known_pull(&pull_id(1))?.unwrap().watermark.is_some(), "the rest of the record stays");
+            Ok(())
+        })
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

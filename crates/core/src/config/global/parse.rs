@@ -12,9 +12,10 @@ use crate::config::team_authz::TeamAuthz;
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{
-    ConfigError, ConfigErrors, LockMode, OnMerge, approvals, checks, drift, executors, freeze, guards, merging,
-    permissions,
+    ConfigError, ConfigErrors, LockMode, OnMerge, approvals, auto_apply, checks, drift, executors, freeze, guards,
+    merging, permissions,
 };
+use crate::domain::AutoApply;
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -72,6 +73,10 @@ impl EntryContext<'_> {
     /// Checks all entries.
     fn entries(&self, entries: &[Spanned<RawRepo>], errors: &mut ConfigErrors) -> Vec<RepoEntry> {
         let mut repos = Vec::with_capacity(entries.len());
+        let wants_approval = |entry: &RepoEntry| {
+            let requirements = entry.apply_requirements.as_deref().unwrap_or_default();
+            auto_apply::wants_approval(requirements, entry.approvals.is_some())
+        };
         let is_strict = |entry: &RepoEntry| matches!(entry.repo_locks, Some(LockMode::Strict(_)));
         for raw in entries {
             if errors.is_cut() {
@@ -82,6 +87,14 @@ impl EntryContext<'_> {
             let may_be_strict = is_strict(&entry) || (entry.repo_locks.is_none() && repos.iter().any(is_strict));
             if let (Some(text), Some(OnMerge::Apply), false) = (&raw.value.on_merge, entry.on_merge, may_be_strict) {
                 errors.add(checks::on_merge_needs_strict(text, self.file));
+            }
+            // The same for the requirements that `when: approved` needs.
+            let is_approved =
+                wants_approval(&entry) || (entry.apply_requirements.is_none() && repos.iter().any(wants_approval));
+            if let (Some(raw), Some(AutoApply::Approved), false) =
+                (&raw.value.auto_apply, entry.auto_apply, is_approved)
+            {
+                errors.add(auto_apply::needs_approval(raw, self.file));
             }
             repos.push(entry);
         }
@@ -137,6 +150,7 @@ impl EntryContext<'_> {
             allowed_users: people(&raw.allowed_users, "allowed_users", errors),
             allowed_teams: people(&raw.allowed_teams, "allowed_teams", errors),
             approvals: errors.key(raw.approvals.as_ref().map(|raw| approvals::rules(raw, file))),
+            auto_apply: errors.key(raw.auto_apply.as_ref().map(|raw| auto_apply::rule(raw, file))),
             freeze: errors.key(raw.freeze.as_ref().map(|list| freeze::windows(list, file))),
             guards: errors.key(raw.guards.as_ref().map(|list| guards::guards(list, file))),
             executor: errors.key(executor.map(|(list, known)| executors::rules(list, known, file))),

@@ -201,7 +201,7 @@ fn an_external_store_of_plans_changes_nothing_and_is_warned_of() {
 #[test]
 fn every_overridable_key_is_accepted() {
     let yaml = format!("repos:\n- id: /.*/\n  allowed_overrides: [{}]", OVERRIDABLE_KEYS.join(", "));
-    assert_eq!(rules(&yaml, "o/r", "main").allowed_overrides.len(), 18);
+    assert_eq!(rules(&yaml, "o/r", "main").allowed_overrides.len(), 19);
 }
 
 #[test]
@@ -234,6 +234,28 @@ fn what_is_applied_on_merge_is_in_mode_strict() {
         assert!(said.contains("on_merge: `apply` is for mode `strict` only"), "{said}");
     }
     assert_snapshot!(error(&format!("{all}  on_merge: both")), @r#"repos.yaml:4:13: on_merge: "both" is not known; there are: apply, nothing"#);
+}
+
+#[test]
+fn an_entry_waits_for_an_approval_only_if_that_is_required() {
+    let when = |yaml: &str| rules(yaml, "o/r", "main").auto_apply;
+    let all = "repos:\n- id: /.*/\n  apply_requirements: [approved]\n";
+    assert_eq!(when(&format!("{all}  auto_apply: {{when: approved}}")), AutoApply::Approved);
+    assert_eq!(when(&format!("{all}- id: /r/\n  auto_apply: {{when: approved}}")), AutoApply::Approved);
+    assert_eq!(
+        when(&format!("{all}  auto_apply: {{when: met}}\n- id: /r/\n  auto_apply: {{when: never}}")),
+        AutoApply::Never
+    );
+    assert_eq!(
+        when("repos:\n- id: /.*/\n  approvals: {count: 2}\n  auto_apply: {when: approved}"),
+        AutoApply::Approved
+    );
+    assert_eq!((when("repos:\n- id: /.*/\n  auto_apply: {when: met}"), when(all)), (AutoApply::Met, AutoApply::Never));
+    let said = error(&format!("{all}- id: /r/\n  apply_requirements: [mergeable]\n  auto_apply: {{when: approved}}"));
+    assert!(said.contains("`when: approved` needs the requirement `approved`"), "{said}");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  auto_apply: {when: approved}"), @"repos.yaml:3:22: auto_apply: `when: approved` needs the requirement `approved`. Add `apply_requirements: [approved]` or `approvals`, or use `when: met`");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  auto_apply: {when: always}"), @r#"repos.yaml:3:22: auto_apply.when: "always" is not known; there are: approved, met, never"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  auto_apply: {}"), @"repos.yaml:3:15: auto_apply: it needs `when`: approved, met or never");
 }
 
 #[test]
@@ -310,7 +332,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error(""), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("# only a comment\n"), @"repos.yaml:1:1: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("repo: []"), @"repos.yaml:1:1: unknown key `repo`; did you mean `repos`?");
-    assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, automerge, merge_method, delete_source_branch_on_merge, replan_after_failed_apply, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze, guards, executor, drift");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, automerge, merge_method, delete_source_branch_on_merge, replan_after_failed_apply, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, auto_apply, freeze, guards, executor, drift");
     assert_snapshot!(error("repos:\n- branch: /main/"), @"repos.yaml:2:3: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`");
     assert_snapshot!(error("repos:\n- id: /acme"), @"repos.yaml:2:7: id: `/acme` is neither `host/owner/name` nor a regex that begins and ends with a slash");
     assert_snapshot!(error("repos:\n- id: https://github.com/a/b"), @"repos.yaml:2:7: id: `https://github.com/a/b` is neither `host/owner/name` nor a regex that begins and ends with a slash");
@@ -318,7 +340,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("repos:\n- id: /.*/\n  branch: main"), @"repos.yaml:3:11: branch: the regex must begin and end with a slash, such as `/^main$/`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_config_file: ../x.yaml"), @"repos.yaml:3:21: repo_config_file: `../x.yaml` must be a path inside the repository, relative to its root, without `..`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  apply_requirements: [policies_passed]"), @r#"repos.yaml:3:24: "policies_passed" is not a valid apply_requirement; there are: approved, mergeable, undiverged"#);
-    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_overrides: [autoplan]"), @r#"repos.yaml:3:23: allowed_overrides: "autoplan" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_overrides: [autoplan]"), @r#"repos.yaml:3:23: allowed_overrides: "autoplan" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, auto_apply, freeze"#);
     assert_snapshot!(error("repos:\n- id: /.*/\n  workflow: missing"), @"repos.yaml:3:13: workflow: the workflow `missing` is not defined under `workflows`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locks: {mode: never}"), @r#"repos.yaml:3:22: "never" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply, strict"#);
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locking: false\n  repo_locks: {mode: on_plan}"), @"repos.yaml:3:17: `repo_locking: false` contradicts `repo_locks`; drop `repo_locking`, which is the old name");

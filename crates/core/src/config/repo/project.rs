@@ -11,8 +11,8 @@ use crate::config::{
     ConfigError, ConfigErrors, DEFAULT_WHEN_MODIFIED, DEFAULT_WORKSPACE, LockMode, OnMerge, ProjectConfig, Requirement,
     workspace_problem,
 };
-use crate::config::{approvals, checks, freeze};
-use crate::domain::ProjectId;
+use crate::config::{approvals, auto_apply, checks, freeze};
+use crate::domain::{AutoApply, ProjectId};
 use serde_saphyr::Spanned;
 use std::collections::{BTreeMap, HashSet};
 
@@ -177,6 +177,7 @@ impl ProjectContext<'_> {
         project.allowed = self.allowed(raw, errors);
         let approvals = raw.approvals.as_ref().map(|own| approvals::rules(own, file));
         project.approvals = errors.key(approvals).or(project.approvals);
+        self.auto_apply(&mut project, raw, errors);
         errors.set(&mut project.freeze, raw.freeze.as_ref().map(|own| freeze::windows(&own.value, file)));
         errors.set(&mut project.tags, raw.tags.as_ref().map(|list| checks::tags(list, file)));
         let autoplan = raw.autoplan.as_ref();
@@ -185,6 +186,17 @@ impl ProjectContext<'_> {
             .and_then(|autoplan| autoplan.when_modified.clone())
             .unwrap_or_else(|| DEFAULT_WHEN_MODIFIED.map(str::to_owned).to_vec());
         project
+    }
+
+    /// Sets `auto_apply`, once the requirements are known.
+    fn auto_apply(&self, project: &mut ProjectConfig, raw: &RawProject, errors: &mut ConfigErrors) {
+        let Some(own) = &raw.auto_apply else { return };
+        errors.set(&mut project.auto_apply, Some(auto_apply::rule(own, self.file)));
+        let is_wanted = auto_apply::wants_approval(&project.apply_requirements, project.approvals.is_some());
+        // Without the server's file, its requirements are not known.
+        if project.auto_apply == AutoApply::Approved && !is_wanted && !self.rules.any_workflow {
+            errors.add(auto_apply::needs_approval(own, self.file));
+        }
     }
 
     /// Sets the keys that concern locks.
@@ -229,6 +241,7 @@ impl ProjectContext<'_> {
         errors.take(permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file));
         errors.take(permitted(raw.reminder_interval.as_ref(), "reminder_interval", rules, file));
         errors.take(permitted(raw.approvals.as_ref(), "approvals", rules, file));
+        errors.take(permitted(raw.auto_apply.as_ref(), "auto_apply", rules, file));
         errors.take(permitted(raw.freeze.as_ref(), "freeze", rules, file));
         errors.take(permitted(raw.allowed_users.as_ref(), "allowed_users", rules, file));
         errors.take(permitted(raw.allowed_teams.as_ref(), "allowed_teams", rules, file));

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::global::{GlobalConfig, OVERRIDABLE_KEYS};
 use crate::config::workflow::Step;
 use crate::config::{DEFAULT_WHEN_MODIFIED, Requirement};
-use crate::domain::{Distribution, RepoId};
+use crate::domain::{AutoApply, Distribution, RepoId};
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
@@ -245,6 +245,22 @@ fn a_project_is_applied_on_merge_in_mode_strict_only() {
 }
 
 #[test]
+fn a_project_waits_for_an_approval_only_if_that_is_required() {
+    let read = |keys: &str| read(&format!("version: 3\nprojects:\n- dir: .\n{keys}"), &open());
+    let when = |keys: &str| read(keys).unwrap().projects[0].auto_apply;
+    let approved = "  auto_apply: {when: approved}\n";
+    assert_eq!(when(&format!("{approved}  apply_requirements: [approved]\n")), AutoApply::Approved);
+    assert_eq!(when(&format!("{approved}  approvals: {{count: 2}}\n")), AutoApply::Approved);
+    assert_eq!(when("  auto_apply: {when: met}\n"), AutoApply::Met);
+    assert_eq!((when("  auto_apply: {when: never}\n"), when("")), (AutoApply::Never, AutoApply::Never));
+    let said = read(&format!("{approved}  apply_requirements: [mergeable]\n")).unwrap_err().to_string();
+    assert!(
+        said.contains("atlantis.yaml:4:22: auto_apply: `when: approved` needs the requirement `approved`"),
+        "{said}"
+    );
+}
+
+#[test]
 fn every_restricted_key_names_the_override_that_would_allow_it() {
     for (key, value) in [
         ("workflow", "default"),
@@ -263,6 +279,7 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
         ("allowed_users", "[alice]"),
         ("allowed_teams", "['devs:plan']"),
         ("approvals", "{count: 1}"),
+        ("auto_apply", "{when: met}"),
         ("freeze", "[]"),
     ] {
         let message = error(&format!("version: 3\nprojects:\n- dir: .\n  {key}: {value}"));
@@ -290,7 +307,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("version: 4"), @"atlantis.yaml:1:10: version: only versions 2 and 3 are supported, not 4; write `version: 3`");
     assert_snapshot!(error("version: 3\nprojects: ["), @"atlantis.yaml:2:11: `projects`: unclosed bracket '['");
     assert_snapshot!(error("version: 3\nunknown_key: 1"), @"atlantis.yaml:2:1: unknown key `unknown_key`; known here: version, projects, workflows, policies, autodiscover, automerge, parallel_plan, parallel_apply, delete_source_branch_on_merge, emoji_reaction, allowed_regexp_prefixes, abort_on_execution_order_fail, repo_locks, silence_pr_comments");
-    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, freeze, tags");
+    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, auto_apply, freeze, tags");
     assert_snapshot!(error("version: 3\nprojects:\n- name: x"), @"atlantis.yaml:3:3: dir cannot be blank: every project needs `dir`, such as `dir: .`");
     assert_snapshot!(error("version: 3\nprojects:\n- dir: ../x"), @"atlantis.yaml:3:8: dir cannot contain `..`; it is relative to the repository's root");
     assert_snapshot!(project("workspace: a/b"), @"atlantis.yaml:4:14: workspace: `a/b` is not a valid name: it must not contain a slash or backslash");

@@ -14,6 +14,7 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("`scope` is for `mode: strict` only", Repo, "{version: 3, repo_locks: {scope: project}}"),
     ("`apply` is for mode `strict` only", Repo, "{version: 3, projects: [{dir: a, on_merge: apply}]}"),
     ("it says nothing", Repo, "{version: 3, projects: [{dir: a, approvals: {any_of: []}}]}"),
+    ("needs the requirement `approved`", Repo, "{version: 3, projects: [{dir: a, auto_apply: {when: approved}}]}"),
     ("`shellArgs` needs `shell`", Server, "workflows: {own: {plan: {steps: [run: {command: a, shellArgs: -c}]}}}"),
     ("`shell` needs `command`", Server, "workflows: {own: {plan: {steps: [env: {name: A, shell: sh}]}}}"),
     (

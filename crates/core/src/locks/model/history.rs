@@ -311,6 +311,7 @@ pub(super) fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecor
         part: plan.is_part.then(|| "-target".to_owned()),
         guards: Vec::new(),
         tree: None,
+        auto_apply: crate::domain::AutoApply::Never,
     }
 }
 

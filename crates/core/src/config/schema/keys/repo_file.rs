@@ -167,6 +167,11 @@ pub(super) const SECTIONS: &[Section] = &[
                 .by_default("as in `repos.yaml`")
                 .example("{any_of: ['team:sre'], count: 2}")
                 .only_here(),
+            key("auto_apply", "[Apply without a command](auto-apply.md).")
+                .of("auto_apply")
+                .by_default("as in `repos.yaml`")
+                .example("{when: met}")
+                .only_here(),
             key("allowed_users", "People who may use a command on the project, as `WHO` or `WHO:COMMAND` ([permissions.md](permissions.md)). They restrict the rules of the server.")
                 .form(RULE)
                 .items(0, MAX_RULES)

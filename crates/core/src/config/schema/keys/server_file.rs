@@ -108,6 +108,12 @@ pub(super) const SECTIONS: &[Section] = &[
                 .by_default("anybody with write access")
                 .example("{any_of: ['team:sre'], count: 2}")
                 .only_here(),
+            key("auto_apply", "[Apply without a command](auto-apply.md).")
+                .of("auto_apply")
+                .by_default("`when: never`")
+                .beside("{apply_requirements: [approved]}")
+                .example("{when: approved}")
+                .only_here(),
             key("allowed_users", "People who may use a command, as `WHO[:COMMAND[:DIRECTORY[:WORKSPACE]]]` ([permissions.md](permissions.md)).")
                 .form(RULE)
                 .items(0, MAX_RULES)

@@ -100,6 +100,15 @@ pub(super) const SECTIONS: &[Section] = &[
         ],
     },
     Section {
+        name: "auto_apply",
+        keys: &[
+            key("when", "`approved`: once somebody has approved the plan, and all requirements are met. `met`: once all requirements are met. `never`: by a person only.")
+                .listed()
+                .required()
+                .example("met"),
+        ],
+    },
+    Section {
         name: "freeze_window",
         keys: &[
             key("from", "Begin: a day of the week and a time, for each week, or a date and a time.")
