@@ -17,6 +17,7 @@ use crate::second_host::Second;
 use crate::support::*;
 
 const STRICT: &str = "repo_locks: {mode: strict}";
+const AUTO_APPLY: &str = "apply_requirements: [approved]\nauto_apply: {when: approved}";
 const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM >> {tmp}/applied";
 
 /// Operations of a host that the story needs.
@@ -306,6 +307,8 @@ on_every_host! {
     a_merge_that_the_host_refuses_is_told: one_project("").flags(&["--automerge"]);
     a_forged_delivery_is_refused: one_project("");
     a_guard_is_overridden_by_whom_it_names: one_project(&guards::guarded("user:nobody"));
+    an_approval_applies_what_it_saw: one_project(AUTO_APPLY);
+    a_missed_approval_is_found: one_project(AUTO_APPLY);
 }
 
 /// Other tokens may not do that on this host.

@@ -8,6 +8,7 @@ mod apply;
 mod approvals;
 mod arguments;
 mod audit;
+mod auto_apply;
 mod automerge;
 mod autoplan;
 mod azure_devops;

@@ -1,4 +1,5 @@
-//! `automerge`, `merge_method` and `replan_after_failed_apply`: their values with their places, and methods that a host does not have.
+//! `automerge`, `merge_method`, `replan_after_failed_apply` and `auto_apply`: their values with their places, and methods that a host does
+//! not have.
 
 use super::{check, only_error, story};
 use insta::assert_snapshot;
@@ -43,6 +44,25 @@ fn who_says_that_it_is_merged_and_how_is_listed() {
     - DIR/repos.yaml line 7: Atlantis has no key `replan_after_failed_apply`, and refuses the file
     - DIR/repos.yaml line 6, entry 2: Atlantis has no key `automerge` in `repos.yaml`, and refuses the file
     ");
+}
+
+#[test]
+fn automatic_applies_are_listed_and_need_the_approval_that_they_wait_for() {
+    let dir = story();
+    let (repos, root) = (dir.path().join("repos.yaml"), dir.path().to_str().unwrap().to_owned());
+    fs::write(dir.path().join("atlantis.yaml"), "version: 3\n").unwrap();
+    let checked = |keys: &str| {
+        fs::write(&repos, format!("repos:\n- id: /.*/\n  {keys}\n")).unwrap();
+        let (code, text) = check(&["--repos-config", repos.to_str().unwrap(), &root], &[]);
+        let told: Vec<&str> = text.lines().filter(|line| line.contains("auto_apply")).map(str::trim).collect();
+        (code, told.join("\n").replace(&root, "DIR"))
+    };
+    let (code, told) = checked("auto_apply: {when: met}");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("when: met") && told.contains("Atlantis has no key `auto_apply`"), "{told}");
+    let (code, told) = checked("auto_apply: {when: approved}");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("repos.yaml:3:22: auto_apply: `when: approved` needs the requirement `approved`"), "{told}");
 }
 
 #[test]

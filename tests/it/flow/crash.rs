@@ -1,7 +1,7 @@
 //! A server that ends before or after any commit of a story from autoplan to automerge. Another one, with an empty disk, continues, with
 //! one answer to each command, one apply and one merge. On the hosts that another process can reach.
 
-use super::{FlowHost, GithubForge, Reader, one_project};
+use super::{AUTO_APPLY, FlowHost, GithubForge, Reader, one_project};
 use crate::azure_devops::AzureDevOpsFake;
 use crate::bitbucket_cloud::BitbucketCloudFake;
 use crate::bitbucket_data_center::BitbucketDataCenterFake;
@@ -10,6 +10,13 @@ use crate::gitlab::GitlabFake;
 use crate::resumed::{BUCKET, commits, cut_at, give_up_lease, tries_every_commit};
 use crate::support::*;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
+
+/// Cause of the apply in the story.
+#[derive(Clone, Copy)]
+enum Cause {
+    Command,
+    Approval,
+}
 
 /// Ends the server when the bucket gets this commit, which is stored without an answer or not at all.
 struct Cut<'a, H> {
@@ -44,13 +51,17 @@ impl<H: FlowHost> Cut<'_, H> {
 }
 
 /// Plays the story, interrupted at this commit with this effect, or not at all. Returns the number of commits.
-fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
+fn trial<H: FlowHost>(host: &H, cause: Cause, effect: Effect, cut: Option<usize>) -> usize {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
     double.bucket(BUCKET, Settings::default());
     double.limit_mutations(false);
     let bucket = [format!("--bucket=gs://{BUCKET}/prod"), format!("--bucket-endpoint={}", double.endpoint())];
-    let setup = one_project("").flags(&[&bucket[0], &bucket[1], "--lease-ttl=120s", "--automerge"]).own_process();
+    let keys = match cause {
+        Cause::Command => "",
+        Cause::Approval => AUTO_APPLY,
+    };
+    let setup = one_project(keys).flags(&[&bucket[0], &bucket[1], "--lease-ttl=120s", "--automerge"]).own_process();
     let mut counted = 0;
     run_test(host.served(setup), async |ctx| {
         host.connect(ctx).await;
@@ -65,7 +76,16 @@ fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
             pull
         };
         let mut pull = cut.through(opened).await;
-        let applied = cut.through(pull.say("atlantis apply")).await;
+        let applied = async {
+            match cause {
+                Cause::Command => pull.say("atlantis apply").await,
+                Cause::Approval => {
+                    host.vote_on(ctx, pull.number, "bob", true).await;
+                    pull.next().await
+                }
+            }
+        };
+        let applied = cut.through(applied).await;
         let is_applied = applied.marker["results"][0]["outcome"] == "success";
         if is_applied {
             cut.through(async {
@@ -94,61 +114,72 @@ fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
 }
 
 /// Plays the story with this effect, and with the other one too where every commit is tried.
-fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
-    with_effect(&host, effect);
+fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, cause: Cause, effect: Effect) {
+    with_effect(&host, cause, effect);
     if tries_every_commit() {
-        with_effect(&host, if effect == Effect::Hang { Effect::Lost } else { Effect::Hang });
+        with_effect(&host, cause, if effect == Effect::Hang { Effect::Lost } else { Effect::Hang });
     }
 }
 
 /// Plays the story once for each commit. `Hang`: the effects of the last commit are done on the host, but not recorded as done. `Lost`:
 /// the commit is stored, and none of its effects is done.
-fn with_effect<H: FlowHost>(host: &(impl Fn() -> H + Sync), effect: Effect) {
-    let commits = trial(&host(), effect, None);
+fn with_effect<H: FlowHost>(host: &(impl Fn() -> H + Sync), cause: Cause, effect: Effect) {
+    let commits = trial(&host(), cause, effect, None);
     assert!((8..40).contains(&commits), "{commits}");
     // Nothing from before the first commit is looked for: that commit makes the repository known.
     let first = if effect == Effect::Hang { 2 } else { 1 };
     // Commits of the orderly end are not interrupted: nobody waits for them.
     cut_at(first..=commits - 1, |cut| {
-        trial(&host(), effect, Some(cut));
+        trial(&host(), cause, effect, Some(cut));
     });
 }
 
 #[test]
 fn each_commit_on_github() {
-    at_each_commit(|| GithubForge, Effect::Hang);
+    at_each_commit(|| GithubForge, Cause::Command, Effect::Hang);
+}
+
+#[test]
+fn each_commit_of_an_automatic_apply_on_github() {
+    at_each_commit(|| GithubForge, Cause::Approval, Effect::Lost);
+}
+
+// Its approvals have no time.
+#[test]
+fn each_commit_of_an_automatic_apply_on_bitbucket_data_center() {
+    at_each_commit(BitbucketDataCenterFake::start_unsteady, Cause::Approval, Effect::Hang);
 }
 
 #[test]
 fn each_commit_on_azure_devops() {
-    at_each_commit(AzureDevOpsFake::start_unsteady, Effect::Lost);
+    at_each_commit(AzureDevOpsFake::start_unsteady, Cause::Command, Effect::Lost);
 }
 
 #[test]
 fn each_commit_on_gitlab() {
-    at_each_commit(GitlabFake::start_unsteady, Effect::Lost);
+    at_each_commit(GitlabFake::start_unsteady, Cause::Command, Effect::Lost);
 }
 
 // Gitea repeats no delivery.
 #[test]
 fn each_commit_on_gitea() {
-    at_each_commit(GiteaFake::start_unsteady, Effect::Hang);
+    at_each_commit(GiteaFake::start_unsteady, Cause::Command, Effect::Hang);
 }
 
 // Merges are known by what was merged, as the host takes no expected head.
 #[test]
 fn each_commit_on_bitbucket_cloud() {
-    at_each_commit(BitbucketCloudFake::start_unsteady, Effect::Hang);
+    at_each_commit(BitbucketCloudFake::start_unsteady, Cause::Command, Effect::Hang);
 }
 
 // Every write needs the version of what it changes, and a repeated one has another.
 #[test]
 fn each_commit_on_bitbucket_data_center() {
-    at_each_commit(BitbucketDataCenterFake::start_unsteady, Effect::Lost);
+    at_each_commit(BitbucketDataCenterFake::start_unsteady, Cause::Command, Effect::Lost);
 }
 
 #[test]
 #[ignore = "needs a real Gitea: scripts/with-gitea"]
 fn each_commit_on_a_real_gitea() {
-    at_each_commit(RealGitea::start, Effect::Lost);
+    at_each_commit(RealGitea::start, Cause::Command, Effect::Lost);
 }

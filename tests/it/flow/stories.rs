@@ -162,3 +162,42 @@ pub(super) async fn a_forged_delivery_is_refused<H: FlowHost>(ctx: &Ctx, host: &
         pull.say("atlantis apply").await.is("apply", "success");
     }
 }
+
+pub(super) async fn an_approval_applies_what_it_saw<H: FlowHost>(ctx: &Ctx, host: &H) {
+    let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
+    pull.next().await.is("plan", "success").has("To be applied automatically when somebody approves");
+    host.approve_as_author(ctx, pull.number).await;
+    host.vote_on(ctx, pull.number, "carol", false).await;
+    host.vote_on(ctx, pull.number, "bob", true).await;
+    ctx.quiet().await;
+    assert_eq!((pull.count(), ctx.lines("applied")), (1, 0), "carol objects");
+    host.vote_on(ctx, pull.number, "carol", true).await;
+    pull.next().await.is("apply", "success").has("Applied automatically");
+    pull.succeeds("atlantis/apply").await;
+    ctx.quiet().await;
+    host.redeliver_last(ctx).await;
+    ctx.quiet().await;
+    assert_eq!((pull.count(), ctx.lines("applied")), (2, 1));
+    host.push_to(ctx, pull.number, ("main.tf", "# 3\n")).await;
+    pull.next().await.is("plan", "success");
+    ctx.quiet().await;
+    assert_eq!(ctx.lines("applied"), 1, "they approved an earlier head");
+    // Not every host lets a person approve twice.
+    host.vote_on(ctx, pull.number, "bob", false).await;
+    host.vote_on(ctx, pull.number, "bob", true).await;
+    pull.next().await.is("apply", "success");
+}
+
+pub(super) async fn a_missed_approval_is_found<H: FlowHost>(ctx: &Ctx, host: &H) {
+    let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
+    pull.next().await.is("plan", "success");
+    ctx.quiet().await;
+    ctx.server.stop().await;
+    host.hear(ctx, false);
+    host.vote_on(ctx, pull.number, "bob", true).await;
+    ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+    ctx.server.start().await;
+    host.hear(ctx, true);
+    pull.next().await.is("apply", "success");
+    assert_eq!(ctx.lines("applied"), 1);
+}
