@@ -80,14 +80,20 @@ pub(super) async fn in_round(inner: &Arc<Inner>, pull: &PullId) -> Result<(), Ho
         Ok((!plans.is_empty()).then_some((known, plans)))
     });
     let Some((known, plans)) = awaited.await? else { return Ok(()) };
-    if inner.actors.busy(pull) || refusal(inner, &known).is_some() {
+    let now = Timestamp::now();
+    let is_new = plans.iter().any(|plan| now.duration_since(plan.made) < OFTEN);
+    if inner.actors.busy(pull) || refusal(inner, &known).is_some() || !(is_new || is_first_round_of_period(inner, now))
+    {
         return Ok(());
     }
     let Applier::Person(_) = auto_apply::applier(&inner.ctx, &known, &plans).await? else { return Ok(()) };
-    let now = Timestamp::now();
-    let is_new = plans.iter().any(|plan| now.duration_since(plan.made) < OFTEN);
-    let period = if is_new { now.as_microsecond() } else { now.as_second() / OFTEN.as_secs() };
-    Ok(record_look(inner, pull, &format!("round:{period}")).await?)
+    Ok(record_look(inner, pull, &format!("round:{}", now.as_microsecond())).await?)
+}
+
+/// Returns true if the round before this one was in an earlier period of [`OFTEN`].
+fn is_first_round_of_period(inner: &Inner, now: Timestamp) -> bool {
+    let before = now.as_second() - inner.ctx.settings.reconcile_interval.as_secs().cast_signed();
+    before / OFTEN.as_secs() != now.as_second() / OFTEN.as_secs()
 }
 
 /// Looks at a pull request, and applies what is due. Posts nothing if nothing is.

@@ -152,8 +152,13 @@ async fn tell_cancelled(
         commit = commit.done(&dropped.cause, format!("cancelled by {}", command.user));
     }
     let entry = entry(&command.asked_by(), "cancel", pull, &item.cause, "cancelled");
-    let (of, head) = (pull.clone(), awaited.first().map(|plan| plan.head.clone()));
+    // A plan that is not recorded yet counts as well: it may be that of a head that the state does not know.
+    let (of, newest) = (pull.clone(), inner.actors.newest_head(pull));
     let record = move |tx: &Tx<'_>| {
+        let head = match newest {
+            Some(head) => Some(head),
+            None => tx.pull(&of)?.map(|known| known.head.commit),
+        };
         head.iter().try_for_each(|head| tx.cancel_auto_apply(&of, head).map(drop))?;
         tx.audit(&entry)
     };

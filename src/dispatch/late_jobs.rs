@@ -103,6 +103,14 @@ async fn round(inner: &Inner, given_up: &mut GivenUpJobs) -> Result<()> {
         match look(inner, &job, since).await {
             Ok(is_over) => given_up.looked(&job.id, (!is_over).then(|| pause(since))),
             Err(error) if is_deposed(&error) => return Err(error),
+            Err(error) if late_job::is_final(&error) => {
+                tracing::error!(
+                    job = job.id.as_str(),
+                    error = format!("{error:#}"),
+                    "the late result of a job cannot be used"
+                );
+                given_up.looked(&job.id, None);
+            }
             Err(error) => given_up.failed(&job, pause(since), &error),
         }
     }

@@ -84,7 +84,9 @@ pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     };
     match automatic::narrow(&run, &mut schedule, &mut refused).await {
         Ok(DueProjects::Some) => {}
-        Ok(DueProjects::Nothing) => return automatic::not_due(ctx, work, "no project is due").await,
+        Ok(DueProjects::Nothing) => {
+            return automatic::not_due_after_hooks(ctx, work, &prepared, "no project is due").await;
+        }
         Err(stop) => return automatic::stopped(ctx, work, Some(&prepared), stop).await,
     }
     run.alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;

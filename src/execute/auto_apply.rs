@@ -65,8 +65,14 @@ pub(crate) fn awaited(view: &View<'_>, pull: &PullId, head: &CommitSha) -> Resul
 }
 
 /// Records, in the transaction of a run's end, that automatic applies may be due. An automatic apply that applied nothing records nothing,
-/// so that it does not follow itself.
+/// so that it does not follow itself. One that was answered as a whole ends all of them: a person who reads why decides what is next.
 pub(super) fn record_look(tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<Option<Delivery>> {
+    if run.trigger == Trigger::AutoApply && run.fault.is_some() && outcomes.is_empty() {
+        for plan in awaited(tx, &run.pull, &run.head)? {
+            tx.end_auto_apply(&plan.id)?;
+        }
+        return Ok(None);
+    }
     let may_be_due = match run.command {
         CommandName::Plan | CommandName::ApprovePolicies => true,
         CommandName::Apply => outcomes.iter().any(|outcome| outcome.outcome.is_success()),
@@ -125,10 +131,7 @@ fn waits_for_approval(ctx: &Context, pull: &PullRequest) -> bool {
 fn blocker(view: &View<'_>, pull: &PullRequest) -> Result<Option<String>> {
     let (id, head) = (&pull.id, &pull.head.commit);
     let is_in_order = |state: ProjectState| {
-        matches!(
-            state,
-            ProjectState::Planned | ProjectState::PlannedNoChanges | ProjectState::Applied | ProjectState::Deferred
-        )
+        matches!(state, ProjectState::Planned | ProjectState::PlannedNoChanges | ProjectState::Applied)
     };
     Ok(if view.apply_lock()?.is_some() {
         Some("the apply lock is set".to_owned())

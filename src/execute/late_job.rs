@@ -11,7 +11,7 @@ use crate::domain::outcome::{Applied, JobOutcome, Outcome};
 use crate::domain::state::{Job, StateLockTrace};
 use crate::domain::{Head, PullRequest};
 use crate::executors::spec::RemoteSpec;
-use crate::executors::{ErroredState, LateJobEnd, StoredSpec};
+use crate::executors::{CollectProblem, ErroredState, LateJobEnd, StoredSpec};
 use crate::runner::result::Ran;
 use crate::runner::spec::PlanUse;
 use crate::store::KeptFile;
@@ -58,6 +58,11 @@ async fn errored_state(ctx: &Context, job: &Job) -> Result<ErroredState> {
     let is_recorded =
         !job.changes_state() || ctx.store.read(move |view| Ok(!view.kept_files(&path)?.is_empty())).await?;
     Ok(if is_recorded { ErroredState::Recorded } else { ErroredState::NotRecorded })
+}
+
+/// Returns true if the result of a late job cannot be used, however often it is read. Its objects stay until they are swept.
+pub(crate) fn is_final(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(CollectProblem::Unusable(_)))
 }
 
 /// Deletes the objects of a job whose end is recorded, or of which none is awaited.

@@ -43,7 +43,10 @@ const STOPPED: &str = "it was stopped: its command had ended before it";
 fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
     let settings = &ctx.settings;
     let unasked = work.command.trigger.is_unasked();
+    // Hosts deliver statuses, each of which causes a look: one whose hooks run first must not set any.
+    let is_look = auto_apply::is_automatic(work) && hooks::any(work);
     work.command.name.spec().has_status
+        && !is_look
         && !(settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans))
 }
 
@@ -208,9 +211,11 @@ pub(super) async fn end_stopped(ctx: &Context, job: &JobRecord) -> Result<()> {
 /// Commits the record of a workflow hook, with its status.
 pub(super) async fn hook(ctx: &Context, work: &CommandRun, record: JobRecord, status: CommitStatus) -> Result<()> {
     let (pull, commit) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    // One of an automatic apply runs before it is known whether anything is due.
+    let status = (!auto_apply::is_automatic(work)).then_some(Effect::Status { commit, status });
     let written = ctx.store.write(move |tx| {
         tx.put_job(&record)?;
-        tx.post(&pull, [Effect::Status { commit, status }])
+        tx.post(&pull, status)
     });
     written.await?;
     ctx.outbox.wake_marks(&work.pull.id);
@@ -302,10 +307,17 @@ async fn commit_ends(ctx: &Context, work: &CommandRun, ends: &[JobEnd]) {
     let (pull, run) = (&work.pull.id, work.run.id.as_str());
     for end in ends {
         if let Err(error) = commit_end(ctx, end).await {
-            if is_deposed(&error) {
-                unrecorded_outcomes::pass_on(ctx, work, end).await;
-            }
+            pass_on_if_deposed(ctx, work, std::slice::from_ref(end), &error).await;
             tracing::error!(%pull, run, error = format!("{error:#}"), "the end of a job was not recorded");
+        }
+    }
+}
+
+/// Leaves the ends of jobs to the server that leads now, if they could not be recorded because this one does not lead any more.
+async fn pass_on_if_deposed(ctx: &Context, work: &CommandRun, ends: &[JobEnd], error: &anyhow::Error) {
+    if is_deposed(error) {
+        for end in ends {
+            unrecorded_outcomes::pass_on(ctx, work, end).await;
         }
     }
 }
@@ -366,12 +378,8 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             Ok((merges, looks))
         })
         .await;
-    if let Err(error) = &recorded
-        && is_deposed(error)
-    {
-        for end in ends {
-            unrecorded_outcomes::pass_on(ctx, work, end).await;
-        }
+    if let Err(error) = &recorded {
+        pass_on_if_deposed(ctx, work, ends, error).await;
     }
     let (merges, looks) = recorded?;
     if merges {

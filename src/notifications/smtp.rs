@@ -22,8 +22,9 @@ const PREFIX: &str = "[Tidelock]";
 const MAX_SUBJECT: usize = 150;
 /// Time limit of a whole session, which has several commands.
 const SESSION: Duration = Duration::from_secs(30);
-/// Replies of a mail server to a wrong or missing sign-in, and to a sender that it does not accept: the operator can correct them.
-const CORRECTABLE: [u16; 6] = [421, 530, 534, 535, 538, 550];
+/// Replies of a mail server to a wrong or missing sign-in: the operator can correct them. 550 is the reply to a message that a filter does
+/// not like as well: its text comes from a pull request, and must not stop the messages behind it.
+const CORRECTABLE: [u16; 5] = [421, 530, 534, 535, 538];
 
 /// Header field that stops automatic answers, such as those of people on holiday.
 #[derive(Clone)]

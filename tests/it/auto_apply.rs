@@ -65,6 +65,20 @@ fn cancel_prevents_it_until_the_next_push() {
 }
 
 #[test]
+fn cancel_prevents_it_before_there_is_a_plan() {
+    run_test(one(APPROVED), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has(PREVENT);
+        ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
+        ctx.say(&pull, "atlantis cancel").await.is_message("cancelled");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success").has_not(PREVENT);
+        pull.approve("bob").unwrap();
+        ctx.quiet().await;
+        assert_eq!(applied(ctx), "");
+    });
+}
+
+#[test]
 fn an_approval_from_before_the_plan_or_of_another_plan_applies_nothing() {
     let rules = workflow(APPROVED, &[&gate("plan"), PLANNED], &[APPLY]);
     run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
@@ -160,6 +174,43 @@ fn it_waits_for_the_host_and_for_the_end_of_a_freeze() {
         ctx.say(&pull, "atlantis unfreeze").await.is_message("unfrozen");
         // No delivery says so.
         ctx.next(&pull).await.is("apply", "success");
+    });
+}
+
+/// The host delivers each status, so one of a look would cause the next look.
+#[test]
+fn a_look_with_hooks_sets_no_status() {
+    let hooks = "pre_workflow_hooks: [{run: 'echo pre >> {tmp}/hooked'}]\npost_workflow_hooks: [{run: 'echo post >> {tmp}/hooked'}]";
+    let rules = format!("apply_requirements: [mergeable]\nauto_apply: {{when: met}}\n{hooks}");
+    run_test(one(&rules), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        pull.set_mergeable_state("blocked").unwrap();
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.quiet().await;
+        let (set, hooked) = (format!("{:?}", pull.statuses().unwrap()), ctx.lines("hooked"));
+        pull.approve("bob").unwrap();
+        ctx.quiet().await;
+        assert_eq!((format!("{:?}", pull.statuses().unwrap()), ctx.lines("hooked")), (set, hooked + 2));
+        pull.set_mergeable_state("clean").unwrap();
+        pull.approve("bob").unwrap();
+        ctx.next(&pull).await.is("apply", "success").has("Applied automatically");
+    });
+}
+
+#[test]
+fn a_failure_of_the_whole_command_ends_it() {
+    let hook = "pre_workflow_hooks: [{run: 'test ! -e {tmp}/applying', commands: apply}]";
+    let rules = format!("{APPROVED}\n{hook}");
+    run_test(one(&rules).flags(&["--fail-on-pre-workflow-hook-error"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has(PREVENT);
+        std::fs::write(ctx.tmp.join("applying"), "").unwrap();
+        pull.approve("bob").unwrap();
+        ctx.next(&pull).await.is("apply", "error");
+        ctx.quiet().await;
+        pull.approve("bob").unwrap();
+        ctx.quiet().await;
+        assert_eq!((pull.bot_comments().unwrap().len(), applied(ctx).as_str()), (2, ""));
     });
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "approvals",
     "auto_apply",
     "apply_scope",

@@ -28,7 +28,10 @@ pub(super) async fn stopped(
     stop: Stop,
 ) -> Result<Ended> {
     match (stop, prepared) {
-        (Stop::Fault(fault), _) if auto_apply::is_automatic(work) => not_due(ctx, work, &fault.message).await,
+        (Stop::Fault(fault), Some(prepared)) if auto_apply::is_automatic(work) => {
+            not_due_after_hooks(ctx, work, prepared, &fault.message).await
+        }
+        (Stop::Fault(fault), None) if auto_apply::is_automatic(work) => not_due(ctx, work, &fault.message).await,
         (stop, Some(prepared)) => answer_stop_with_hooks(ctx, work, prepared, stop).await,
         (stop, None) => answer_stop(ctx, work, stop).await,
     }
@@ -38,13 +41,24 @@ pub(super) async fn stopped(
 pub(super) async fn not_due(ctx: &Context, work: &CommandRun, because: &str) -> Result<Ended> {
     tracing::info!(pull = %work.pull.id, "not applied automatically now: {because}");
     if hooks::any(work) {
-        // The run was recorded before its hooks, with a pending status.
-        let answer = CommandAnswer::new(None, StatusUpdate::AsBefore("it is not due".into()));
-        return recorder::answer(ctx, work, answer).await;
+        // The run was recorded before its hooks.
+        return recorder::answer(ctx, work, CommandAnswer::new(None, StatusUpdate::Nothing)).await;
     }
     let cause = work.run.cause.clone();
     recorder::facts(ctx, move |tx| tx.end_cause(&cause, "nothing is due")).await?;
     Ok(Ended::answered())
+}
+
+/// Does the same once the hooks before the command have run: those after it give back what they took.
+pub(super) async fn not_due_after_hooks(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+    because: &str,
+) -> Result<Ended> {
+    let ended = not_due(ctx, work, because).await?;
+    hooks::after(ctx, work, &prepared.tree, false).await;
+    Ok(ended)
 }
 
 /// Projects of an apply that may be automatic.
@@ -132,12 +146,14 @@ impl ApplyRun<'_> {
         self.require(config, plan, self.facts).await
     }
 
-    /// Returns true if somebody approved what the plan shows.
+    /// Returns true if the person in whose name it is applied approved what the plan shows.
     async fn is_approved(&self, plan: &PlanRecord) -> Result<bool, Stop> {
         let reviews = self.facts.reviews(self.ctx, self.work).await.map_err(|error| {
             let message = format!("the host did not report the reviews: {error}");
             Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
         })?;
-        Ok(auto_apply::approvers(reviews, &self.work.pull.author, plan).next().is_some())
+        let user = &self.work.command.user;
+        let mut approvers = auto_apply::approvers(reviews, &self.work.pull.author, plan);
+        Ok(approvers.any(|approver| user.is_unknown() || approver.is(user)))
     }
 }

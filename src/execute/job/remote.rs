@@ -33,6 +33,9 @@ const DRIFT_BEGINS_WITHIN: Duration = Duration::from_secs(1800);
 /// First and longest pause between attempts to store the result of a job, before jitter.
 const BETWEEN_COLLECTIONS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 
+/// Time for which the result of a job is tried to be stored. A state that Terraform could not save stays in the bucket after that.
+const COLLECT_FOR: Duration = Duration::from_secs(600);
+
 /// A job that goes on without this server, which stops.
 #[derive(Debug, thiserror::Error)]
 #[error("a job goes on at its executor")]
@@ -198,7 +201,7 @@ impl JobRun<'_> {
     async fn collect(&self, objects: &JobObjects, spec: &JobSpec, result: &Value) -> Result<Ran> {
         let (ctx, cancel, executor) = (self.ctx, &self.work.cancel, objects.prefix().executor());
         let mut pauses = tidelock_retry::jittered(BETWEEN_COLLECTIONS.0, BETWEEN_COLLECTIONS.1).build();
-        let mut told = None;
+        let (mut told, since) = (None, tokio::time::Instant::now());
         loop {
             let why = match ctx.executors.collect(objects, spec, result.clone(), &ctx.redactor).await {
                 Ok(ran) => return Ok(ran),
@@ -207,6 +210,11 @@ impl JobRun<'_> {
                 }
                 Err(CollectProblem::NotNow(why)) => why,
             };
+            if since.elapsed() >= COLLECT_FOR {
+                let minutes = COLLECT_FOR.as_secs() / 60;
+                let why = format!("its result could not be stored for {minutes} minutes: {why}");
+                return Ok(executors::lost(spec, executor, why));
+            }
             if told.as_ref() != Some(&why) {
                 tracing::error!(job = %self.record.id, "the result of a job cannot be stored now, and is tried again: {why}");
                 self.log.line("[tidelock: the server cannot store the job's result now, and tries again]");
