@@ -43,7 +43,7 @@ use whole::{refuse, refused_as_a_whole};
 
 pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     // Without hooks the run is recorded with its first job, so that Terraform waits for one commit only.
-    if hooks::any(work) {
+    if work.has_hooks() {
         recorder::begin(ctx, work).await?;
     }
     let plans_to_apply = ApplicablePlans::load(ctx, work).await?;

@@ -8,7 +8,7 @@ use super::merged::AfterMerge;
 use super::status_update::StatusUpdate;
 use super::unrecorded_outcomes::UnrecordedOutcomes;
 use crate::config::ProjectConfig;
-use crate::config::global::RepoRules;
+use crate::config::global::{Hook, RepoRules};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Reply, ReplyBody};
@@ -66,6 +66,17 @@ pub(crate) fn new_run(pull: &PullRequest, command: &Command) -> Run {
 }
 
 impl CommandRun {
+    /// Returns true if the command has any hooks.
+    pub(super) fn has_hooks(&self) -> bool {
+        let mut hooks = self.rules.pre_workflow_hooks.iter().chain(&self.rules.post_workflow_hooks);
+        hooks.any(|hook| self.runs_hook(hook))
+    }
+
+    /// Returns true if a hook is for the command: its `commands` is a text in which the command's name has to occur.
+    pub(super) fn runs_hook(&self, hook: &Hook) -> bool {
+        hook.commands.as_ref().is_none_or(|commands| commands.contains(self.command.name.spec().hook_word))
+    }
+
     /// Creates a command on a pull request that is not merged.
     pub(crate) fn new(run: Run, pull: PullRequest, command: Command, rules: RepoRules, cancel: Cancel) -> CommandRun {
         let (unrecorded, packed_trees) = (UnrecordedOutcomes::default(), PackedTrees::default());

@@ -9,7 +9,6 @@ use super::{job, measured, recorder};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
 use crate::config::global::Hook;
-use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
 use crate::domain::state::{JobState, StatusState};
 use crate::meters::RunPhase;
@@ -33,21 +32,10 @@ const STATUS_TEXT_LIMIT: usize = 1024;
 /// Time between SIGINT and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Returns true if this command has any hooks.
-pub(super) fn any(work: &CommandRun) -> bool {
-    let rules = &work.rules;
-    rules.pre_workflow_hooks.iter().chain(&rules.post_workflow_hooks).any(|hook| applies(hook, work.command.name))
-}
-
-/// Returns true if a hook applies to a command: its `commands` is a text in which the command's name has to occur.
-fn applies(hook: &Hook, command: CommandName) -> bool {
-    hook.commands.as_ref().is_none_or(|commands| commands.contains(command.spec().hook_word))
-}
-
 /// Runs the pre-workflow hooks. Returns an answer only if one fails and the settings say that this ends the command.
 pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<Option<CommandAnswer>> {
     for (number, hook) in work.rules.pre_workflow_hooks.iter().enumerate() {
-        if !applies(hook, work.command.name) {
+        if !work.runs_hook(hook) {
             continue;
         }
         if let Some(output) = run(ctx, work, hook, number, PRE_HOOK, &tree.root, &[]).await?
@@ -87,7 +75,7 @@ pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, 
 
 async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, more: &[(&str, String)]) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
-        if applies(hook, work.command.name) {
+        if work.runs_hook(hook) {
             run(ctx, work, hook, number, POST_HOOK, &tree.root, more).await?;
         }
     }

@@ -158,7 +158,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
 
 /// Fetches the history for hooks, which may need more of it than the checkout and have no credentials.
 async fn bring_history_for_hooks(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<(), CheckoutError> {
-    match super::hooks::any(work) {
+    match work.has_hooks() {
         true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx, work).await.as_ref()).await,
         false => Ok(()),
     }

@@ -44,7 +44,7 @@ fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
     let settings = &ctx.settings;
     let unasked = work.command.trigger.is_unasked();
     // Hosts deliver statuses, each of which causes a look: one whose hooks run first must not set any.
-    let is_look = auto_apply::is_automatic(work) && hooks::any(work);
+    let is_look = auto_apply::is_automatic(work) && work.has_hooks();
     work.command.name.spec().has_status
         && !is_look
         && !(settings.silence_vcs_status_no_projects || (unasked && settings.silence_vcs_status_no_plans))

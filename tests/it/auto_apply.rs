@@ -206,7 +206,7 @@ fn a_failure_of_the_whole_command_ends_it() {
         ctx.next(&pull).await.is("plan", "success").has(PREVENT);
         std::fs::write(ctx.tmp.join("applying"), "").unwrap();
         pull.approve("bob").unwrap();
-        ctx.next(&pull).await.is("apply", "error");
+        ctx.next(&pull).await.is_message("hook_failed");
         ctx.quiet().await;
         pull.approve("bob").unwrap();
         ctx.quiet().await;

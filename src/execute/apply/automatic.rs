@@ -40,7 +40,7 @@ pub(super) async fn stopped(
 /// Ends an automatic apply of which nothing is due, without a comment.
 pub(super) async fn not_due(ctx: &Context, work: &CommandRun, because: &str) -> Result<Ended> {
     tracing::info!(pull = %work.pull.id, "not applied automatically now: {because}");
-    if hooks::any(work) {
+    if work.has_hooks() {
         // The run was recorded before its hooks.
         return recorder::answer(ctx, work, CommandAnswer::new(None, StatusUpdate::Nothing)).await;
     }

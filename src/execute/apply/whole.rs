@@ -44,7 +44,7 @@ pub(super) async fn refuse(
     if auto_apply::is_automatic(work) {
         return automatic::not_due(ctx, work, "it is refused as a whole").await;
     }
-    if hooks::any(work)
+    if work.has_hooks()
         && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(plans_to_apply)).await
     {
         hooks::before(ctx, work, &prepared.tree).await?;

@@ -23,7 +23,7 @@ pub(super) struct PlanChanges {
 }
 
 /// A plan in JSON, or the reason that there is none.
-pub(super) type ShownPlan = Result<String, NotShown>;
+pub(super) type PlanInJson = Result<String, NotShown>;
 
 /// Reason that a plan is not shown in JSON, in words.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl NotShown {
 
 impl Stage<'_> {
     /// Returns the plan that was taken after the steps in JSON.
-    pub(super) async fn shown_json(&mut self, made: Option<Arc<Sealed>>) -> Result<ShownPlan, Broken> {
+    pub(super) async fn shown_json(&mut self, made: Option<Arc<Sealed>>) -> Result<PlanInJson, Broken> {
         let Some(made) = made else { return Ok(Err(NotShown::NoFile("its workflow leaves no plan file"))) };
         match self.json_of(made, &[], MAX_SHOWN).await {
             Ok(json) => Ok(String::from_utf8(json).map_err(|_| NotShown::Broken("the plan in JSON is no text"))),
@@ -57,7 +57,7 @@ impl Stage<'_> {
     }
 
     /// Returns the changes of a plan in JSON. The log states the reason if they cannot be compared.
-    pub(super) async fn changes(&mut self, key: &str, shown: &Arc<ShownPlan>) -> PlanChanges {
+    pub(super) async fn changes(&mut self, key: &str, shown: &Arc<PlanInJson>) -> PlanChanges {
         match self.digest(key, shown).await {
             Ok(digest) => PlanChanges { digest: Some(digest), incomparable: None },
             Err(error) => {
@@ -68,13 +68,13 @@ impl Stage<'_> {
         }
     }
 
-    async fn digest(&mut self, key: &str, shown: &Arc<ShownPlan>) -> Result<ChangesDigest> {
+    async fn digest(&mut self, key: &str, shown: &Arc<PlanInJson>) -> Result<ChangesDigest> {
         let json = shown.as_ref().as_ref().map_err(|reason| anyhow!(reason.why()))?;
         self.made_of.note_part(parts::in_shown(json));
         self.read_changes(Arc::clone(shown), key).await
     }
 
-    async fn read_changes(&self, shown: Arc<ShownPlan>, key: &str) -> Result<ChangesDigest> {
+    async fn read_changes(&self, shown: Arc<PlanInJson>, key: &str) -> Result<ChangesDigest> {
         let bound = self.bound()?;
         let (root, dir) = (self.place.tree.root.clone(), self.place.dir.clone());
         let data_dir = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();

@@ -1,7 +1,7 @@
 //! Guards of a job: its code is read before the first step, and again before Terraform reads it, when `init` has fetched modules. A plan is
 //! read when it is made, and again before a job with other rights applies it.
 
-use super::changes::{NotShown, ShownPlan};
+use super::changes::{NotShown, PlanInJson};
 use super::code::{noted_modules, plain};
 use super::environment;
 use super::sealed::Sealed;
@@ -54,7 +54,7 @@ impl Stage<'_> {
     }
 
     /// Returns the guards that the plan trips, besides those that its code was found to trip.
-    pub(super) async fn plan_guards(&self, mut found: Vec<TrippedGuard>, shown: &Arc<ShownPlan>) -> Vec<TrippedGuard> {
+    pub(super) async fn plan_guards(&self, mut found: Vec<TrippedGuard>, shown: &Arc<PlanInJson>) -> Vec<TrippedGuard> {
         let (guards, shown) = (self.spec.project.guards.clone(), Arc::clone(shown));
         let judged = tokio::task::spawn_blocking(move || of_plan(&guards, &shown)).await;
         let judged =
@@ -147,7 +147,7 @@ fn module_dirs(root: &Path, dir: &str, data_dir: &str) -> Result<Option<Vec<Stri
     dirs.collect::<Result<_>>().map(Some)
 }
 
-fn of_plan(guards: &[Guard], shown: &ShownPlan) -> Vec<TrippedGuard> {
+fn of_plan(guards: &[Guard], shown: &PlanInJson) -> Vec<TrippedGuard> {
     match shown {
         Ok(json) => match GuardedPlan::parse(json.as_bytes()) {
             Ok(plan) => plan.trips(guards),
