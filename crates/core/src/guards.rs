@@ -3,6 +3,7 @@
 
 pub mod code;
 mod json;
+mod lexing;
 mod patterns;
 pub mod plan;
 

@@ -2,6 +2,7 @@
 //! as Terraform would read it becomes a fact by itself.
 
 use super::json::{members, text};
+use super::lexing::ambiguity;
 use super::{CodeFact, CodeKind, runs_program};
 use crate::config::paths::join;
 use crate::inputs::{Tree, locked_providers, text_of};
@@ -135,9 +136,13 @@ impl CodeReader<'_> {
         if file.path.ends_with(".json") {
             let read = serde_json::from_str::<&RawValue>(file.text).and_then(|root| self.json(file, root));
             if let Err(error) = read {
-                self.unreadable(&format!("{}:{}", file.path, error.line().max(1)), "it is no valid JSON");
+                let why = if error.is_data() { "it has too many lists in one another" } else { "it is no valid JSON" };
+                self.unreadable(&format!("{}:{}", file.path, error.line().max(1)), why);
             }
             return;
+        }
+        if let Some((line, why)) = ambiguity(file.text) {
+            return self.unreadable(&format!("{}:{line}", file.path), why);
         }
         match hcl::edit::parser::parse_body(file.text) {
             Ok(body) => self.hcl(file, &body),
@@ -151,33 +156,37 @@ impl CodeReader<'_> {
     fn hcl(&mut self, file: &File<'_>, body: &Body) {
         for block in body.blocks() {
             let at = file.at(block.span().map(|span| span.start));
-            let label = block.labels.first().map(|label| label.as_str().to_owned()).unwrap_or_default();
             match block.ident.as_str() {
                 "terraform" => block.body.get_blocks("required_providers").for_each(|one| self.required(file, one)),
-                "provider" => self.uses(at, &label),
+                "provider" => self.uses(at, first_label(block)),
                 "module" => self.module(file, &block.body, at),
                 "removed" => self.provisioners(file, &block.body),
                 // A check may have a data source of its own.
-                "check" => self.hcl(file, &block.body),
-                kind if OF_PROVIDERS.contains(&kind) => {
-                    if runs_program(&label) {
-                        self.add(at.clone(), CodeKind::Program(label.clone()));
-                    }
-                    self.provisioners(file, &block.body);
-                    match block.body.get_attribute("provider").map(|attribute| provider_name(&attribute.value)) {
-                        None => self.uses(at, type_prefix(&label)),
-                        Some(Some(name)) => self.uses(at, &name),
-                        Some(None) => self.add(at, CodeKind::UnknownProvider),
-                    }
-                }
+                "check" => block.body.get_blocks("data").for_each(|data| self.typed(file, data)),
+                kind if OF_PROVIDERS.contains(&kind) => self.typed(file, block),
                 _ => {}
             }
         }
     }
 
+    /// Reads a block of a provider's type.
+    fn typed(&mut self, file: &File<'_>, block: &Block) {
+        let at = file.at(block.span().map(|span| span.start));
+        let kind = first_label(block);
+        if runs_program(kind) {
+            self.add(at.clone(), CodeKind::Program(kind.to_owned()));
+        }
+        self.provisioners(file, &block.body);
+        match block.body.get_attribute("provider").map(|attribute| provider_name(&attribute.value)) {
+            None => self.uses(at, type_prefix(kind)),
+            Some(Some(name)) => self.uses(at, &name),
+            Some(None) => self.add(at, CodeKind::UnknownProvider),
+        }
+    }
+
     fn provisioners(&mut self, file: &File<'_>, body: &Body) {
         for block in body.get_blocks("provisioner") {
-            let kind = block.labels.first().map(|label| label.as_str().to_owned()).unwrap_or_default();
+            let kind = first_label(block).to_owned();
             self.add(file.at(block.span().map(|span| span.start)), CodeKind::Provisioner(kind));
         }
     }
@@ -238,16 +247,23 @@ impl CodeReader<'_> {
                 "removed" => self.provisioners_in_json(file, blocks)?,
                 "check" => {
                     for (_, check) in members(blocks)?.0 {
-                        self.json(file, check)?;
+                        // Nothing else in a check is a block of a provider, and no check is in another one.
+                        for (_, data) in members(check)?.0.iter().filter(|(key, _)| key == "data") {
+                            self.types_in_json(file, data)?;
+                        }
                     }
                 }
-                kind if OF_PROVIDERS.contains(&kind) => {
-                    for (kind, named) in members(blocks)?.0 {
-                        self.typed_in_json(file, &kind, named)?;
-                    }
-                }
+                kind if OF_PROVIDERS.contains(&kind) => self.types_in_json(file, blocks)?,
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Reads blocks by their types.
+    fn types_in_json(&mut self, file: &File<'_>, types: &RawValue) -> Result<(), serde_json::Error> {
+        for (kind, named) in members(types)?.0 {
+            self.typed_in_json(file, &kind, named)?;
         }
         Ok(())
     }
@@ -321,7 +337,8 @@ impl CodeReader<'_> {
             return;
         }
         let path = join(dir, LOCK_FILE);
-        match text_of(self.tree, &path).and_then(|text| locked_providers(&text)) {
+        let text = text_of(self.tree, &path).filter(|text| ambiguity(text).is_none());
+        match text.and_then(|text| locked_providers(&text)) {
             Some(locked) => {
                 for (source, _) in locked {
                     self.add(path.clone(), CodeKind::Provider(source));
@@ -330,6 +347,10 @@ impl CodeReader<'_> {
             None => self.unreadable(&path, "it does not parse"),
         }
     }
+}
+
+fn first_label(block: &Block) -> &str {
+    block.labels.first().map(|label| label.as_str()).unwrap_or_default()
 }
 
 /// A value that is no literal text.

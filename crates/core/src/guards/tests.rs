@@ -166,6 +166,54 @@ fn sources_out_of_the_lists_trip() {
     );
 }
 
+#[test]
+fn what_hides_blocks_from_the_parser_is_refused() {
+    let after = "\n}\ndata \"external\" \"x\" {\n  program = [\"sh\"]\n}\nlocals {\n";
+    for (text, line, why) in [
+        (format!("locals {{\n  a = <<EOT\ntext\nEOT /*\nEOT{after}  # */\n}}\n"), 4, "ambiguous end of a heredoc"),
+        (
+            format!("locals {{\n  a = <<EOT\ntext\n\u{a0}EOT{after}  b = <<EOT\nx\nEOT\n}}\n"),
+            4,
+            "ambiguous end of a heredoc",
+        ),
+        (format!("locals {{\n  a = <<EOT\nEOT{after}  b = <<EOT\nEOT\n}}\n"), 3, "a heredoc is empty; write '\"\"'"),
+    ] {
+        let finding = format!("p/x.tf:{line}: it cannot be checked: {}", why.replace('\'', "`"));
+        assert_eq!(found([("p/x.tf", &text)]), [finding], "{text}");
+    }
+}
+
+#[test]
+fn nesting_of_json_is_limited() {
+    let program = "p/x.tf.json:1: `external` runs a program (`forbid: external`)";
+    for text in [
+        r#"{"check": {"c": [[{"data": {"external": {"x": {}}}}]]}}"#,
+        r#"{"check": {"c": {"data": [[{"external": {"x": {}}}]]}}}"#,
+        r#"{"data": [[{"external": {"x": {}}}]]}"#,
+    ] {
+        assert_eq!(found([("p/x.tf.json", text)]), [program], "{text}");
+    }
+    let source = r#"{"module": {"m": [[{"source": "evil/x/y"}]]}}"#;
+    assert_eq!(found([("p/x.tf.json", source)]), ["p/x.tf.json:1: the module source `evil/x/y` is not in `modules`"]);
+    let provisioner = r#"{"resource": {"null_resource": {"r": [[{"provisioner": [[{"local-exec": {}}]]}]]}}}"#;
+    assert_eq!(
+        found([("p/x.tf.json", provisioner)]),
+        ["p/x.tf.json:1: provisioner `local-exec` (`forbid: provisioners`)"]
+    );
+    let deeper = r#"{"module": {"m": [[[{"source": "evil/x/y"}]]]}}"#;
+    assert_eq!(
+        found([("p/x.tf.json", deeper)]),
+        ["p/x.tf.json:1: it cannot be checked: it has too many lists in one another"]
+    );
+    // Nothing reads the inner checks, and neither does Terraform.
+    let checks = format!("{}{}", r#"{"check":{"a":"#.repeat(20_000), "1") + &"}}".repeat(20_000);
+    assert_eq!(found([("p/x.tf.json", &checks)]), Vec::<String>::new());
+    let lists = format!("{{\"check\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(found([("p/x.tf.json", &lists)]).len(), 1);
+    let blocks = format!("{}{}", "check \"c\" {\n".repeat(20_000), "}\n".repeat(20_000));
+    assert_eq!(found([("p/x.tf", &blocks)]), ["p/x.tf:65: it cannot be checked: it does not parse"]);
+}
+
 fn limits() -> Guard {
     Guard {
         name: "limits".into(),
