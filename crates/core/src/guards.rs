@@ -10,6 +10,7 @@ pub mod plan;
 use crate::config::guards::{Forbidden, Guard};
 use crate::domain::guards::TrippedGuard;
 use patterns::{allows_module, allows_provider};
+use std::collections::HashSet;
 
 /// Most findings of one guard that are kept; the rest is counted.
 const MAX_FINDINGS: usize = 10;
@@ -56,11 +57,11 @@ pub(crate) fn runs_program(kind: &str) -> bool {
 pub fn of_code(guards: &[Guard], facts: &[CodeFact]) -> Vec<TrippedGuard> {
     let with_rules = guards.iter().filter(|guard| guard.has_code_rules());
     let tripped = with_rules.filter_map(|guard| {
-        let mut found: Vec<String> = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), HashSet::new());
         for fact in facts {
             if let Some(problem) = problem(guard, &fact.what) {
                 let finding = format!("{}: {problem}", shown(&fact.place));
-                if !found.contains(&finding) {
+                if seen.insert(finding.clone()) {
                     found.push(finding);
                 }
             }

@@ -237,10 +237,14 @@ fn provider(text: &str) -> Option<&'static str> {
 }
 
 fn module(text: &str) -> Option<&'static str> {
-    // `https://github.com*` would allow `https://github.com.example.com` as well.
+    // `https://github.com*` would allow `https://github.com.example.com` as well, and `https://github.com:*` a password and another host.
     let fixed = text.split('*').next().unwrap_or_default();
-    let is_bounded = !text.contains('*') || fixed.ends_with(['/', ':']) || fixed.contains('/');
-    let is_address = fixed.trim_end_matches('/').ends_with("//") || fixed.ends_with("://");
+    let host = fixed.rsplit_once("://").map_or(fixed, |(_, host)| host);
+    // A prefix such as `git::` is no host.
+    let place = host.rsplit_once("::").map_or(host, |(_, place)| place);
+    let is_url = host.len() < fixed.len();
+    let is_bounded = !text.contains('*') || place.contains('/') || (!is_url && place.contains(':'));
+    let is_address = place.starts_with('/') || (is_url && host.is_empty());
     if text.starts_with('.') {
         return Some("modules of the repository itself are always allowed");
     }
@@ -292,9 +296,25 @@ mod tests {
         assert_snapshot!(error("{name: a, max_destroys: -1}"), @"repos.yaml:4:29: guards.max_destroys: it is a number from 0 to 100000");
         assert_snapshot!(error("{name: a, forbid: [exec]}"), @"repos.yaml:4:24: guards.forbid: \"exec\" is not valid; there are: external, provisioners");
         assert_snapshot!(error("{name: a, providers: [google]}"), @"repos.yaml:4:27: guards.providers: \"google\": write `NAMESPACE/TYPE` or `HOST/NAMESPACE/TYPE`, such as `hashicorp/*`");
-        for pattern in ["*", "github.com*", "https://*", "git::https://*/x", "*/x"] {
+        for pattern in [
+            "*",
+            "github.com*",
+            "https://*",
+            "https://github.com*",
+            "https://github.com:*",
+            "git::ssh://git@github.com*",
+            "git::*",
+            "git::https://*/x",
+            "*/x",
+        ] {
             let said = error(&format!("{{name: a, modules: ['{pattern}']}}"));
             assert!(said.contains("before the first `*`"), "{said}");
+        }
+        for pattern in ["acme/*", "https://github.com/*", "git::https://github.com/acme/*", "git@github.com:acme/*"] {
+            assert!(
+                parsed(&format!("- {{id: /.*/, guards: [{{name: a, modules: ['{pattern}']}}]}}")).is_ok(),
+                "{pattern}"
+            );
         }
         assert_snapshot!(error("{name: a, modules: [./x]}"), @"repos.yaml:4:25: guards.modules: \"./x\": modules of the repository itself are always allowed");
         assert_snapshot!(error("{name: a, protect: ['']}"), @"repos.yaml:4:25: guards.protect: \"\": it has no spaces, and 1 to 300 characters");

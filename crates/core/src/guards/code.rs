@@ -16,6 +16,12 @@ use std::collections::BTreeSet;
 const MAX_DIRS: usize = 2_000;
 /// Most facts of one project.
 const MAX_FACTS: usize = 10_000;
+/// Most bytes of all files.
+const MAX_BYTES: usize = 64 << 20;
+/// Reason to refuse code beyond these limits.
+const TOO_MUCH: &str = "there is too much code";
+/// Blocks of OpenTofu's `encryption` that may run a program.
+const OF_ENCRYPTION: [&str; 2] = ["key_provider", "method"];
 /// Ends of names of files that Terraform or OpenTofu may read.
 const ENDINGS: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
 /// Blocks of a provider's types.
@@ -40,14 +46,12 @@ pub fn facts(tree: &dyn Tree, places: &CodePlaces<'_>) -> Vec<CodeFact> {
         seen: BTreeSet::new(),
         required: BTreeSet::new(),
         used: Vec::new(),
+        bytes: 0,
+        is_full: false,
     };
     reader.enter(places.dir.to_owned());
     places.modules.iter().for_each(|dir| reader.enter(dir.clone()));
-    while let Some(dir) = reader.waiting.pop() {
-        if reader.facts.len() > MAX_FACTS {
-            reader.unreadable(&dir, "there is too much code");
-            break;
-        }
+    while let Some(dir) = reader.waiting.pop().filter(|_| !reader.is_full) {
         reader.directory(&dir);
     }
     reader.lock_file(places.dir);
@@ -63,6 +67,10 @@ struct CodeReader<'a> {
     required: BTreeSet<String>,
     /// Local names of providers that the present directory uses, with their places.
     used: Vec<(String, String)>,
+    /// Bytes of all files so far.
+    bytes: usize,
+    /// True once a limit is exceeded: nothing more is read.
+    is_full: bool,
 }
 
 /// One configuration file.
@@ -70,13 +78,20 @@ struct File<'a> {
     path: String,
     dir: &'a str,
     text: &'a str,
+    /// Places of the ends of its lines.
+    line_ends: Vec<usize>,
 }
 
-impl File<'_> {
+impl<'a> File<'a> {
+    fn new(path: String, dir: &'a str, text: &'a str) -> File<'a> {
+        let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        File { path, dir, text, line_ends }
+    }
+
     /// Returns the place of a byte of the text.
     fn at(&self, start: Option<usize>) -> String {
-        let before = start.and_then(|start| self.text.get(..start)).unwrap_or_default();
-        format!("{}:{}", self.path, 1 + before.matches('\n').count())
+        let line = self.line_ends.partition_point(|end| start.is_some_and(|start| *end < start));
+        format!("{}:{}", self.path, 1 + line)
     }
 
     /// Returns the place of a value, which is a slice of the text.
@@ -87,7 +102,17 @@ impl File<'_> {
 
 impl CodeReader<'_> {
     fn add(&mut self, place: String, what: CodeKind) {
+        if self.facts.len() >= MAX_FACTS {
+            return self.stop(place);
+        }
         self.facts.push(CodeFact { place, what });
+    }
+
+    /// Notes, once, that there is too much code. Nothing is read after that.
+    fn stop(&mut self, place: String) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            self.facts.push(CodeFact { place, what: CodeKind::Unreadable(TOO_MUCH.to_owned()) });
+        }
     }
 
     fn unreadable(&mut self, place: &str, why: &str) {
@@ -109,10 +134,17 @@ impl CodeReader<'_> {
     fn directory(&mut self, dir: &str) {
         let Some(names) = self.tree.names(dir) else { return self.unreadable(dir, "the directory cannot be listed") };
         for name in names.iter().filter(|name| ENDINGS.iter().any(|ending| name.ends_with(ending))) {
+            if self.is_full {
+                break;
+            }
             let path = join(dir, name);
             match text_of(self.tree, &path) {
+                Some(text) if self.bytes + text.len() > MAX_BYTES => self.stop(path),
                 None => self.unreadable(&path, "it is no text file of at most 1 MiB inside of the repository"),
-                Some(text) => self.file(&File { path, dir, text: &text }),
+                Some(text) => {
+                    self.bytes += text.len();
+                    self.file(&File::new(path, dir, &text));
+                }
             }
         }
         let required = std::mem::take(&mut self.required);
@@ -124,6 +156,9 @@ impl CodeReader<'_> {
     }
 
     fn uses(&mut self, place: String, name: &str) {
+        if self.used.len() >= MAX_FACTS {
+            return self.stop(place);
+        }
         self.used.push((place, name.to_owned()));
     }
 
@@ -157,7 +192,10 @@ impl CodeReader<'_> {
         for block in body.blocks() {
             let at = file.at(block.span().map(|span| span.start));
             match block.ident.as_str() {
-                "terraform" => block.body.get_blocks("required_providers").for_each(|one| self.required(file, one)),
+                "terraform" => {
+                    block.body.get_blocks("required_providers").for_each(|one| self.required(file, one));
+                    block.body.get_blocks("encryption").for_each(|one| self.encryption(file, &one.body));
+                }
                 "provider" => self.uses(at, first_label(block)),
                 "module" => self.module(file, &block.body, at),
                 "removed" => self.provisioners(file, &block.body),
@@ -165,6 +203,16 @@ impl CodeReader<'_> {
                 "check" => block.body.get_blocks("data").for_each(|data| self.typed(file, data)),
                 kind if OF_PROVIDERS.contains(&kind) => self.typed(file, block),
                 _ => {}
+            }
+        }
+    }
+
+    /// Reads a block `encryption` of OpenTofu, whose keys and methods may come from a program.
+    fn encryption(&mut self, file: &File<'_>, body: &Body) {
+        for block in body.blocks().filter(|block| OF_ENCRYPTION.contains(&block.ident.as_str())) {
+            let kind = first_label(block);
+            if runs_program(kind) {
+                self.add(file.at(block.span().map(|span| span.start)), CodeKind::Program(kind.to_owned()));
             }
         }
     }
@@ -234,8 +282,12 @@ impl CodeReader<'_> {
         for (key, blocks) in members(root)?.0 {
             match key.as_str() {
                 "terraform" => {
-                    for (_, required) in members(blocks)?.0.iter().filter(|(key, _)| key == "required_providers") {
-                        self.required_in_json(file, required)?;
+                    for (key, inner) in members(blocks)?.0 {
+                        match key.as_str() {
+                            "required_providers" => self.required_in_json(file, inner)?,
+                            "encryption" => self.encryption_in_json(file, inner)?,
+                            _ => {}
+                        }
                     }
                 }
                 "provider" => members(blocks)?.0.iter().for_each(|(name, at)| self.uses(file.at_json(at), name)),
@@ -255,6 +307,15 @@ impl CodeReader<'_> {
                 }
                 kind if OF_PROVIDERS.contains(&kind) => self.types_in_json(file, blocks)?,
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn encryption_in_json(&mut self, file: &File<'_>, body: &RawValue) -> Result<(), serde_json::Error> {
+        for (_, kinds) in members(body)?.0.iter().filter(|(key, _)| OF_ENCRYPTION.contains(&key.as_str())) {
+            for (kind, one) in members(kinds)?.0.into_iter().filter(|(kind, _)| runs_program(kind)) {
+                self.add(file.at_json(one), CodeKind::Program(kind));
             }
         }
         Ok(())

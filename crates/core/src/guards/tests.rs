@@ -93,6 +93,21 @@ fn what_runs_programs_is_found_with_its_place() {
             "{\"check\": {\"c\": {\"data\": {\"external\": {\"x\": {}}}}}}",
             format!("p/x.tf.json:1: {program}"),
         ),
+        (
+            "p/x.tofu",
+            "terraform {\n  encryption {\n    key_provider \"external\" \"k\" {}\n  }\n}",
+            format!("p/x.tofu:3: {program}"),
+        ),
+        (
+            "p/x.tofu",
+            "terraform {\n  encryption {\n    method \"external\" \"m\" {}\n  }\n}",
+            format!("p/x.tofu:3: {program}"),
+        ),
+        (
+            "p/x.tofu.json",
+            "{\"terraform\": {\"encryption\": {\"key_provider\": {\"external\": {\"k\": {}}}}}}",
+            format!("p/x.tofu.json:1: {program}"),
+        ),
         ("p/bom.tf", "\u{feff}data \"external\" \"x\" {}", format!("p/bom.tf:1: {program}")),
     ] {
         assert_eq!(found([(path, text)]), [finding], "{text}");
@@ -212,6 +227,27 @@ fn nesting_of_json_is_limited() {
     assert_eq!(found([("p/x.tf.json", &lists)]).len(), 1);
     let blocks = format!("{}{}", "check \"c\" {\n".repeat(20_000), "}\n".repeat(20_000));
     assert_eq!(found([("p/x.tf", &blocks)]), ["p/x.tf:65: it cannot be checked: it does not parse"]);
+}
+
+#[test]
+fn the_work_for_code_is_limited() {
+    let tripped = |files: Vec<(String, String)>| {
+        let tree = MemoryTree::from_files(files.into_iter());
+        let facts = facts(&tree, &CodePlaces { dir: "p", modules: &[] });
+        assert!(facts.len() <= 10_001, "{}", facts.len());
+        of_code(&[guard()], &facts).into_iter().flat_map(|tripped| tripped.findings).collect::<Vec<_>>()
+    };
+    let blocks = "data \"null_x\" \"x\" {}\n".repeat(10_001);
+    let many = ["a", "b"].map(|name| (format!("p/{name}.tf"), blocks.clone()));
+    assert_eq!(tripped(many.into()), ["p/a.tf:10001: it cannot be checked: there is too much code"]);
+    let modules = "module \"m\" {\n  source = \"acme/x/y\"\n}\n".repeat(10_001);
+    assert_eq!(
+        tripped(vec![("p/a.tf".into(), modules)]),
+        ["p/a.tf:30002: it cannot be checked: there is too much code"]
+    );
+    let large = format!("# {}\n", "x".repeat((1 << 20) - 3));
+    let files = (0..65).map(|at| (format!("p/{at:02}.tf"), large.clone()));
+    assert_eq!(tripped(files.collect()), ["p/64.tf: it cannot be checked: there is too much code"]);
 }
 
 fn limits() -> Guard {
