@@ -11,6 +11,7 @@ use crate::domain::command::CommandName;
 use crate::domain::guards::{GuardPass, TrippedGuard, are_passed};
 use crate::domain::outcome::{Failure, Planned, RequirementCheck};
 use crate::domain::state::{AuditEntry, PlanRecord};
+use crate::guards::merge;
 use crate::guards::plan::{NoPlan, unreadable};
 use crate::wording::guard_requirement;
 
@@ -131,8 +132,13 @@ fn tripped(config: &ProjectConfig, plan: &PlanRecord) -> Vec<TrippedGuard> {
         guard.who = config.guards.iter().find(|own| own.name == guard.name).map(Guard::people).unwrap_or_default();
     }
     for guard in config.guards.iter().filter(|guard| plan.path.is_none() && guard.has_limits()) {
-        if found.iter().all(|known| known.name != guard.name) {
-            found.extend(unreadable(std::slice::from_ref(guard), "its workflow leaves no plan file", NoPlan::NoFile));
+        // A finding about code may have been overridden with the plan. That does not pass the limits.
+        if found.iter().all(|known| known.name != guard.name || known.of_code) {
+            let unread = unreadable(std::slice::from_ref(guard), "its workflow leaves no plan file", NoPlan::NoFile);
+            for known in found.iter_mut().filter(|known| known.name == guard.name) {
+                known.passed = None;
+            }
+            merge(&mut found, unread);
         }
     }
     found

@@ -2,6 +2,7 @@
 //! from its JSON. Both come from a pull request, so whatever cannot be read trips the guards that need it.
 
 pub mod code;
+mod file;
 mod json;
 mod lexing;
 mod patterns;

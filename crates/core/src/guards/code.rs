@@ -1,6 +1,7 @@
 //! Reads facts about code from configuration files, before Terraform does. A pull request writes these files: a file that cannot be read
 //! as Terraform would read it becomes a fact by itself.
 
+use super::file::File;
 use super::json::{members, text};
 use super::lexing::ambiguity;
 use super::{CodeFact, CodeKind, runs_program};
@@ -71,33 +72,6 @@ struct CodeReader<'a> {
     bytes: usize,
     /// True once a limit is exceeded: nothing more is read.
     is_full: bool,
-}
-
-/// One configuration file.
-struct File<'a> {
-    path: String,
-    dir: &'a str,
-    text: &'a str,
-    /// Places of the ends of its lines.
-    line_ends: Vec<usize>,
-}
-
-impl<'a> File<'a> {
-    fn new(path: String, dir: &'a str, text: &'a str) -> File<'a> {
-        let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
-        File { path, dir, text, line_ends }
-    }
-
-    /// Returns the place of a byte of the text.
-    fn at(&self, start: Option<usize>) -> String {
-        let line = self.line_ends.partition_point(|end| start.is_some_and(|start| *end < start));
-        format!("{}:{}", self.path, 1 + line)
-    }
-
-    /// Returns the place of a value, which is a slice of the text.
-    fn at_json(&self, value: &RawValue) -> String {
-        self.at(value.get().as_ptr().addr().checked_sub(self.text.as_ptr().addr()))
-    }
 }
 
 impl CodeReader<'_> {

@@ -5,6 +5,7 @@ mod resolve;
 use super::folder::Folder;
 use super::{gone, inside, inside_real};
 use rustix::fs::FileType;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use tidelock_core::inputs::{RealPath, Tree};
@@ -15,6 +16,8 @@ const LARGEST_FILE: u64 = 1 << 20;
 const MOST_DIRS: usize = 100_000;
 /// Most links on the way to a file, as in Linux (path_resolution(7)).
 const MOST_LINKS: usize = 40;
+/// Ends of the names of files that Terraform or OpenTofu may read.
+const CODE_ENDINGS: [&str; 4] = [".tf", ".tofu", ".json", ".hcl"];
 /// Directories without configuration, which are skipped.
 const NOT_WALKED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
@@ -51,8 +54,14 @@ impl Tree for DiskTree {
 
     fn names(&self, dir: &str) -> Option<Vec<String>> {
         let entries = self.find(dir, |top, path| top.folder(path)?.entries().map(Some))?;
-        let others = entries.into_iter().filter(|(_, kind)| *kind != FileType::Directory);
-        Some(others.map(|(name, _)| name.to_string_lossy().into_owned()).collect())
+        let mut names = Vec::new();
+        for (name, _) in entries.into_iter().filter(|(_, kind)| *kind != FileType::Directory) {
+            if is_unreadable_code(&name) {
+                return None;
+            }
+            names.extend(name.into_string().ok());
+        }
+        Some(names)
     }
 
     fn dirs(&self) -> Vec<String> {
@@ -105,6 +114,11 @@ impl Tree for DiskTree {
     fn resolve(&self, path: &str) -> Option<RealPath> {
         resolve::resolve(&self.root, path)
     }
+}
+
+/// Returns true if a file of this name is code that cannot be read, because the name is not UTF-8.
+fn is_unreadable_code(name: &OsStr) -> bool {
+    name.to_str().is_none() && CODE_ENDINGS.iter().any(|ending| name.to_string_lossy().ends_with(ending))
 }
 
 /// A directory in a walk that follows links.

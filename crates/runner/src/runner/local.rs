@@ -251,6 +251,7 @@ impl Local {
             }
             Steps::ForceUnlock { before, lock } => {
                 let mut stage = stage();
+                stage.guard_code(CodeCheck::BeforeSteps).await?;
                 stage.run(before).await?;
                 stage.shown.clear();
                 stage.force_unlock(lock).await?;

@@ -11,13 +11,23 @@ use crate::checkout::folder::Folder;
 use crate::runner::result::StepProblem;
 use crate::runner::spec::PlanUse;
 use anyhow::{Context as _, Result};
-use std::path::Path;
+use rustix::fs::FileType;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidelock_core::config::guards::Guard;
 use tidelock_core::domain::guards::TrippedGuard;
 use tidelock_core::guards::code::{CodePlaces, facts};
 use tidelock_core::guards::plan::{GuardedPlan, NoPlan, unreadable};
 use tidelock_core::guards::{CodeFact, CodeKind, merge, of_code};
+
+/// Terraform's data directory by default.
+const DATA_DIR: &str = ".terraform";
+/// Directory beside the code that `init` installs providers from.
+const PLUGIN_DIR: &str = "terraform.d";
+/// Beginnings of the names of plugins that old versions of Terraform run from the project's directory.
+const PLUGINS: [&str; 2] = ["terraform-provider-", "terraform-provisioner-"];
 
 /// Time of a check of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,21 +46,54 @@ impl Stage<'_> {
         if reads_plan || !guards.iter().any(Guard::has_code_rules) {
             return Ok(());
         }
-        let facts = if self.place.tool.terragrunt.is_some() {
+        let mut tripped = if self.place.tool.terragrunt.is_some() {
             let why = "Terragrunt makes the code of a unit only when it runs";
-            vec![unreadable_code(&self.spec.project.id.dir, why)]
+            of_code(guards, &[unreadable_code(&self.spec.project.id.dir, why)])
         } else {
-            let (root, dir) = (self.place.tree.root.clone(), self.spec.project.id.dir.clone());
-            let data_dir = environment::get(&self.env, "TF_DATA_DIR").filter(|set| !set.is_empty());
-            let data_dir = data_dir.unwrap_or(".terraform").to_owned();
-            let reading = tokio::task::spawn_blocking(move || read_code(&root, &dir, &data_dir, when));
-            reading.await.unwrap_or_else(|_| vec![unreadable_code(&self.spec.project.id.dir, "it could not be read")])
+            self.read_by_guards(when).await
         };
-        let mut tripped = of_code(guards, &facts);
         self.redact(&mut tripped);
         let open: Vec<TrippedGuard> = tripped.iter().filter(|guard| !self.overrides(guard)).cloned().collect();
         self.code_guards = tripped;
         if open.is_empty() { Ok(()) } else { Err(self.refused_by(open)) }
+    }
+
+    /// Returns the guards that the code of the project trips, by its files.
+    async fn read_by_guards(&self, when: CodeCheck) -> Vec<TrippedGuard> {
+        let (root, dir) = (self.place.tree.root.clone(), self.spec.project.id.dir.clone());
+        let data_dir = environment::get(&self.env, "TF_DATA_DIR").filter(|set| !set.is_empty());
+        let data_dir = data_dir.unwrap_or(DATA_DIR).to_owned();
+        let committed = self.committed_data(&data_dir).await;
+        let guards = self.spec.project.guards.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut found = committed;
+            found.extend(plugins_beside(&root, &dir, &data_dir));
+            found.extend(read_code(&root, &dir, &data_dir, when));
+            of_code(&guards, &found)
+        });
+        let failed = || unreadable_code(&self.spec.project.id.dir, "it could not be read");
+        reading.await.unwrap_or_else(|_| of_code(&self.spec.project.guards, &[failed()]))
+    }
+
+    /// Returns facts about Terraform's data directory if the repository has files there. `init` would take providers from it.
+    async fn committed_data(&self, data_dir: &str) -> Vec<CodeFact> {
+        let (root, own) = (&self.place.tree.root, Path::new(&self.spec.project.id.dir));
+        let mut found = Vec::new();
+        for name in BTreeSet::from([DATA_DIR, data_dir]) {
+            let Some(path) = in_tree(root, own, name) else { continue };
+            let place = path.display().to_string();
+            match self.local.checkouts.is_tracked(&self.place.tree.git_dir, root, &root.join(&path)).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    found.push(unreadable_code(&place, "the repository has files in Terraform's data directory"))
+                }
+                Err(error) => {
+                    tracing::warn!(%place, %error, "git does not say whether it tracks files of a data directory");
+                    found.push(unreadable_code(&place, "git does not say whether the repository has files there"));
+                }
+            }
+        }
+        found
     }
 
     /// Returns the guards that the plan trips, besides those that its code was found to trip.
@@ -109,6 +152,40 @@ fn unreadable_code(place: &str, why: &str) -> CodeFact {
     CodeFact { place: place.to_owned(), what: CodeKind::Unreadable(why.to_owned()) }
 }
 
+/// Returns the path of a data directory from the root; `None` if it is outside of the tree.
+fn in_tree(root: &Path, own: &Path, data_dir: &str) -> Option<PathBuf> {
+    let path = own.join(data_dir);
+    let real = root.canonicalize().ok()?;
+    let below = path.strip_prefix(&real).or_else(|_| path.strip_prefix(root)).unwrap_or(&path);
+    plain(below).ok()
+}
+
+/// Returns facts about providers beside the code, which Terraform runs without a download: those below `terraform.d`, and old ones in the
+/// project's directory. A link on the way to the data directory could lead to others.
+fn plugins_beside(root: &Path, dir: &str, data_dir: &str) -> Vec<CodeFact> {
+    let own = Path::new(dir);
+    let unlisted = |_: io::Error| vec![unreadable_code(dir, "the directory cannot be listed")];
+    let looked = Folder::open(root).and_then(|top| {
+        let mut found = Vec::new();
+        let folder = if matches!(dir, "" | ".") { Folder::open(root)? } else { top.folder(own)? };
+        for (name, _) in folder.entries()? {
+            let name = name.to_string_lossy();
+            let is_plugin = PLUGINS.iter().any(|begin| name.starts_with(begin)) && !name.ends_with(".tf");
+            if is_plugin || name == PLUGIN_DIR {
+                found.push(unreadable_code(&format!("{dir}/{name}"), "providers beside the code are not checked"));
+            }
+        }
+        let path = in_tree(root, own, data_dir);
+        for above in path.iter().flat_map(|path| path.ancestors().skip(1)).filter(|path| !path.as_os_str().is_empty()) {
+            if top.kind(above)?.is_some_and(|kind| kind == FileType::Symlink) {
+                found.push(unreadable_code(&above.display().to_string(), "a link leads to Terraform's data directory"));
+            }
+        }
+        Ok(found)
+    });
+    looked.unwrap_or_else(unlisted)
+}
+
 /// Reads the facts about the code of a project.
 fn read_code(root: &Path, dir: &str, data_dir: &str, when: CodeCheck) -> Vec<CodeFact> {
     let modules = match when {
@@ -161,4 +238,59 @@ fn of_plan(guards: &[Guard], shown: &PlanInJson) -> Vec<TrippedGuard> {
 /// Returns true if a job needs its plan in JSON for guards.
 pub(super) fn need_json(guards: &[Guard], made: Option<&Arc<Sealed>>) -> bool {
     !guards.is_empty() && (made.is_some() || guards.iter().any(Guard::has_limits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whys(root: &Path, dir: &str, data_dir: &str) -> Vec<String> {
+        plugins_beside(root, dir, data_dir).into_iter().map(|fact| fact.place).collect()
+    }
+
+    #[test]
+    fn providers_beside_the_code_are_found() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = tree.path();
+        std::fs::create_dir_all(root.join("p/.terraform/providers")).unwrap();
+        std::fs::write(root.join("p/terraform-provider-x.tf"), "").unwrap();
+        for dir in [".", "p"] {
+            assert!(whys(root, dir, ".terraform").is_empty());
+        }
+        std::fs::create_dir_all(root.join("p/terraform.d/plugins")).unwrap();
+        std::fs::write(root.join("p/terraform-provider-x_v1.0.0"), "").unwrap();
+        std::os::unix::fs::symlink("p", root.join("terraform.d")).unwrap();
+        let mut found = whys(root, "p", ".terraform");
+        found.sort();
+        assert_eq!(found, ["p/terraform-provider-x_v1.0.0", "p/terraform.d"]);
+        assert_eq!(whys(root, ".", ".terraform"), ["./terraform.d"]);
+        std::os::unix::fs::symlink("..", root.join("p/link")).unwrap();
+        assert!(whys(root, "p", "link/data").contains(&"p/link".to_owned()));
+        assert_eq!(whys(root, "gone", ".terraform"), ["gone"]);
+    }
+
+    #[test]
+    fn code_whose_name_is_not_utf_8_is_refused() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let tree = tempfile::tempdir().unwrap();
+        let (root, name) = (tree.path(), |bytes| tree.path().join(std::ffi::OsStr::from_bytes(bytes)));
+        std::fs::write(name(b"note\xff.txt"), "").unwrap();
+        std::fs::write(root.join("evil\u{fffd}.tf"), "").unwrap();
+        assert_eq!(read_code(root, ".", ".terraform", CodeCheck::BeforeSteps), []);
+        std::fs::write(name(b"evil\xff.tf"), "data \"external\" \"x\" {}").unwrap();
+        let found = read_code(root, ".", ".terraform", CodeCheck::BeforeSteps);
+        assert_eq!(found, [unreadable_code(".", "the directory cannot be listed")]);
+    }
+
+    #[test]
+    fn data_directories_in_the_tree_are_found() {
+        let root = Path::new("/tree");
+        let tree = tempfile::tempdir().unwrap();
+        assert_eq!(in_tree(tree.path(), Path::new("p"), "../data"), Some(PathBuf::from("data")));
+        assert_eq!(in_tree(tree.path(), Path::new("."), ".terraform"), Some(PathBuf::from(".terraform")));
+        let inside = tree.path().join("x/y");
+        assert_eq!(in_tree(tree.path(), Path::new("p"), inside.to_str().unwrap()), Some(PathBuf::from("x/y")));
+        assert_eq!(in_tree(tree.path(), Path::new("p"), "/elsewhere"), None);
+        assert_eq!(in_tree(root, Path::new("p"), "../../x"), None);
+    }
 }
