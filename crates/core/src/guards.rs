@@ -5,6 +5,7 @@ pub mod code;
 mod file;
 mod json;
 mod lexing;
+mod names;
 mod patterns;
 pub mod plan;
 

@@ -4,11 +4,12 @@
 use super::file::File;
 use super::json::{members, text};
 use super::lexing::ambiguity;
+use super::names::{NoLiteral, first_label, is_literal, name_in_json, provider_name, required_source, type_prefix};
 use super::{CodeFact, CodeKind, runs_program};
 use crate::config::paths::join;
 use crate::inputs::{Tree, locked_providers, text_of};
 use hcl::edit::Span as _;
-use hcl::edit::expr::{Expression, Object, ObjectKey};
+use hcl::edit::expr::Expression;
 use hcl::edit::structure::{Block, Body};
 use serde_json::value::RawValue;
 use std::collections::BTreeSet;
@@ -34,8 +35,17 @@ const LOCK_FILE: &str = ".terraform.lock.hcl";
 pub struct CodePlaces<'a> {
     /// The project's directory, from the root of the tree.
     pub dir: &'a str,
-    /// Directories of all modules, if `init` has recorded them.
-    pub modules: &'a [String],
+    /// The modules that `init` has recorded, if it has. Some may be no longer in use.
+    pub modules: &'a [RecordedModule],
+}
+
+/// A module as `init` has recorded it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedModule {
+    /// The names of the calls that lead to it, with dots between them.
+    pub key: String,
+    /// Its directory, from the root of the tree.
+    pub dir: String,
 }
 
 /// Returns the facts about the code in a project's directory, in its local modules, in the recorded modules, and in its lock file.
@@ -47,13 +57,22 @@ pub fn facts(tree: &dyn Tree, places: &CodePlaces<'_>) -> Vec<CodeFact> {
         seen: BTreeSet::new(),
         required: BTreeSet::new(),
         used: Vec::new(),
+        calls: BTreeSet::new(),
         bytes: 0,
         is_full: false,
     };
     reader.enter(places.dir.to_owned());
-    places.modules.iter().for_each(|dir| reader.enter(dir.clone()));
-    while let Some(dir) = reader.waiting.pop().filter(|_| !reader.is_full) {
-        reader.directory(&dir);
+    reader.read_all();
+    // Each module that is read may have calls of further ones.
+    let mut unread: Vec<&RecordedModule> = places.modules.iter().collect();
+    loop {
+        let (called, others): (Vec<_>, Vec<_>) = unread.into_iter().partition(|module| reader.calls(module));
+        if called.is_empty() || reader.is_full {
+            break;
+        }
+        called.iter().for_each(|module| reader.enter(module.dir.clone()));
+        reader.read_all();
+        unread = others;
     }
     reader.lock_file(places.dir);
     reader.facts
@@ -68,6 +87,8 @@ struct CodeReader<'a> {
     required: BTreeSet<String>,
     /// Local names of providers that the present directory uses, with their places.
     used: Vec<(String, String)>,
+    /// Names of all calls of modules so far.
+    calls: BTreeSet<String>,
     /// Bytes of all files so far.
     bytes: usize,
     /// True once a limit is exceeded: nothing more is read.
@@ -91,6 +112,18 @@ impl CodeReader<'_> {
 
     fn unreadable(&mut self, place: &str, why: &str) {
         self.add(place.to_owned(), CodeKind::Unreadable(why.to_owned()));
+    }
+
+    /// Returns true if the code so far may call a recorded module: each part of its key is the name of a call somewhere.
+    fn calls(&self, module: &RecordedModule) -> bool {
+        // Versions before 0.12 have other keys.
+        module.key.contains([';', '|']) || module.key.split('.').all(|name| self.calls.contains(name))
+    }
+
+    fn read_all(&mut self) {
+        while let Some(dir) = self.waiting.pop().filter(|_| !self.is_full) {
+            self.directory(&dir);
+        }
     }
 
     /// Notes a directory to be read.
@@ -171,7 +204,10 @@ impl CodeReader<'_> {
                     block.body.get_blocks("encryption").for_each(|one| self.encryption(file, &one.body));
                 }
                 "provider" => self.uses(at, first_label(block)),
-                "module" => self.module(file, &block.body, at),
+                "module" => {
+                    self.calls.insert(first_label(block).to_owned());
+                    self.module(file, &block.body, at);
+                }
                 "removed" => self.provisioners(file, &block.body),
                 // A check may have a data source of its own.
                 "check" => block.body.get_blocks("data").for_each(|data| self.typed(file, data)),
@@ -266,7 +302,8 @@ impl CodeReader<'_> {
                 }
                 "provider" => members(blocks)?.0.iter().for_each(|(name, at)| self.uses(file.at_json(at), name)),
                 "module" => {
-                    for (_, module) in members(blocks)?.0 {
+                    for (name, module) in members(blocks)?.0 {
+                        self.calls.insert(name);
                         self.module_in_json(file, module)?;
                     }
                 }
@@ -382,55 +419,4 @@ impl CodeReader<'_> {
             None => self.unreadable(&path, "it does not parse"),
         }
     }
-}
-
-fn first_label(block: &Block) -> &str {
-    block.labels.first().map(|label| label.as_str()).unwrap_or_default()
-}
-
-/// A value that is no literal text.
-struct NoLiteral;
-
-/// Returns the `source` in an entry of `required_providers`, if it has one.
-fn required_source(object: &Object) -> Result<Option<String>, NoLiteral> {
-    let mut found = None;
-    for (key, value) in object.iter() {
-        let key = match key {
-            ObjectKey::Ident(name) => name.as_str(),
-            ObjectKey::Expression(Expression::String(name)) => name.as_str(),
-            ObjectKey::Expression(Expression::Variable(name)) => name.as_str(),
-            ObjectKey::Expression(_) => return Err(NoLiteral),
-        };
-        if key == "source" {
-            found = Some(value.expr().as_str().ok_or(NoLiteral)?.to_owned());
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the local name in the argument `provider`: `google` or `google.alias`.
-fn provider_name(value: &Expression) -> Option<String> {
-    match value {
-        Expression::Variable(name) => Some(name.as_str().to_owned()),
-        Expression::Traversal(traversal) => traversal.expr.as_variable().map(|name| name.as_str().to_owned()),
-        Expression::String(text) => name_in_json(text.as_str()),
-        _ => None,
-    }
-}
-
-/// Does the same for a text, which may have the form `${google.alias}`.
-fn name_in_json(text: &str) -> Option<String> {
-    let inner = text.strip_prefix("${").and_then(|text| text.strip_suffix('}')).unwrap_or(text);
-    let name = inner.split('.').next().unwrap_or_default().trim();
-    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
-    is_name.then(|| name.to_owned())
-}
-
-fn is_literal(text: &str) -> bool {
-    !text.contains("${") && !text.contains("%{")
-}
-
-/// Returns the local name of the provider that a type belongs to by default.
-fn type_prefix(kind: &str) -> &str {
-    kind.split('_').next().unwrap_or(kind)
 }

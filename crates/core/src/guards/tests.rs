@@ -1,4 +1,4 @@
-use super::code::{CodePlaces, facts};
+use super::code::{CodePlaces, RecordedModule, facts};
 use super::plan::GuardedPlan;
 use super::*;
 use crate::inputs::tree::MemoryTree;
@@ -122,6 +122,26 @@ fn code_of_local_modules_is_read_and_cycles_end() {
         ("m/b/main.tf", "module \"a\" {\n  source = \"../a\"\n}\ndata \"local_command\" \"x\" {}"),
     ];
     assert_eq!(found(files), ["m/b/main.tf:4: `local_command` runs a program (`forbid: external`)"]);
+}
+
+#[test]
+fn recorded_modules_count_while_the_code_calls_them() {
+    let external = "data \"external\" \"x\" {}\n";
+    let tree = MemoryTree::new([
+        ("p/main.tf.json", r#"{"module": {"a": {"source": "acme/x/y"}}}"#),
+        ("p/.terraform/modules/a/main.tf", "module \"b\" {\n  source = \"acme/x/y\"\n}"),
+        ("p/.terraform/modules/a.b/main.tf", external),
+        ("p/.terraform/modules/old/main.tf", external),
+        ("p/.terraform/modules/test/main.tf", external),
+    ]);
+    let modules = [("", "p"), ("a.b", "a.b"), ("a", "a"), ("a.old", "old"), ("test.main.a", "test")];
+    let modules = modules.map(|(key, dir)| {
+        let dir = if key.is_empty() { dir.to_owned() } else { format!("p/.terraform/modules/{dir}") };
+        RecordedModule { key: key.to_owned(), dir }
+    });
+    let found = of_code(&[guard()], &facts(&tree, &CodePlaces { dir: "p", modules: &modules }));
+    let found: Vec<_> = found.into_iter().flat_map(|tripped| tripped.findings).collect();
+    assert_eq!(found, ["p/.terraform/modules/a.b/main.tf:1: `external` runs a program (`forbid: external`)"]);
 }
 
 #[test]

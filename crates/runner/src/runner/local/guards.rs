@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidelock_core::config::guards::Guard;
 use tidelock_core::domain::guards::TrippedGuard;
-use tidelock_core::guards::code::{CodePlaces, facts};
+use tidelock_core::guards::code::{CodePlaces, RecordedModule, facts};
 use tidelock_core::guards::plan::{GuardedPlan, NoPlan, unreadable};
 use tidelock_core::guards::{CodeFact, CodeKind, merge, of_code};
 
@@ -190,7 +190,7 @@ fn plugins_beside(root: &Path, dir: &str, data_dir: &str) -> Vec<CodeFact> {
 fn read_code(root: &Path, dir: &str, data_dir: &str, when: CodeCheck) -> Vec<CodeFact> {
     let modules = match when {
         CodeCheck::BeforeSteps => Ok(None),
-        CodeCheck::BeforeTerraform => module_dirs(root, dir, data_dir),
+        CodeCheck::BeforeTerraform => recorded(root, dir, data_dir),
     };
     let tree = DiskTree { root: root.to_owned() };
     let noted = modules.as_ref().ok().and_then(Option::as_deref).unwrap_or_default();
@@ -212,16 +212,17 @@ fn is_remote(fact: &CodeFact) -> bool {
     matches!(fact.what, CodeKind::Module(_) | CodeKind::UnknownModule)
 }
 
-/// Returns the directories of the modules that `init` has recorded, from the root; `None` without a record.
-fn module_dirs(root: &Path, dir: &str, data_dir: &str) -> Result<Option<Vec<String>>> {
+/// Returns the modules that `init` has recorded, with directories from the root; `None` without a record.
+fn recorded(root: &Path, dir: &str, data_dir: &str) -> Result<Option<Vec<RecordedModule>>> {
     let (top, own) = (Folder::open(root)?, Path::new(dir));
     let Some(noted) = noted_modules(&top, own, data_dir)? else { return Ok(None) };
-    let dirs = noted.into_iter().map(|module| {
+    let modules = noted.into_iter().map(|module| {
         let dir = plain(&own.join(module.dir))?;
         let dir = dir.to_str().context("the name of a directory is not UTF-8")?;
-        Ok(if dir.is_empty() { ".".to_owned() } else { dir.to_owned() })
+        let dir = if dir.is_empty() { ".".to_owned() } else { dir.to_owned() };
+        Ok(RecordedModule { key: module.key, dir })
     });
-    dirs.collect::<Result<_>>().map(Some)
+    modules.collect::<Result<_>>().map(Some)
 }
 
 fn of_plan(guards: &[Guard], shown: &PlanInJson) -> Vec<TrippedGuard> {
