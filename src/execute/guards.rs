@@ -11,8 +11,7 @@ use crate::domain::command::CommandName;
 use crate::domain::guards::{GuardPass, TrippedGuard, are_passed};
 use crate::domain::outcome::{Failure, Planned, RequirementCheck};
 use crate::domain::state::{AuditEntry, PlanRecord};
-use crate::guards::merge;
-use crate::guards::plan::{NoPlan, unreadable};
+use crate::guards::plan::{NoPlan, unreadable, without_file};
 use crate::wording::guard_requirement;
 
 /// Returns the tripped guards for the record of a plan. A job of an executor may have told anything, so only guards of the configuration
@@ -132,14 +131,7 @@ fn tripped(config: &ProjectConfig, plan: &PlanRecord) -> Vec<TrippedGuard> {
         guard.who = config.guards.iter().find(|own| own.name == guard.name).map(Guard::people).unwrap_or_default();
     }
     for guard in config.guards.iter().filter(|guard| plan.path.is_none() && guard.has_limits()) {
-        // A finding about code may have been overridden with the plan. That does not pass the limits.
-        if found.iter().all(|known| known.name != guard.name || known.of_code) {
-            let unread = unreadable(std::slice::from_ref(guard), "its workflow leaves no plan file", NoPlan::NoFile);
-            for known in found.iter_mut().filter(|known| known.name == guard.name) {
-                known.passed = None;
-            }
-            merge(&mut found, unread);
-        }
+        without_file(&mut found, guard);
     }
     found
 }

@@ -1,7 +1,7 @@
 //! Reads a plan from its JSON (`show -json`): what it destroys, and the code that its file contains.
 
 use super::patterns::protects;
-use super::{CodeFact, CodeKind, GuardPart, runs_program, shown, tripped};
+use super::{CodeFact, CodeKind, GuardPart, merge, runs_program, shown, tripped};
 use crate::config::guards::Guard;
 use crate::domain::guards::TrippedGuard;
 use serde::Deserialize;
@@ -97,6 +97,18 @@ pub fn unreadable(guards: &[Guard], why: &str, reason: NoPlan) -> Vec<TrippedGua
     let needs_it = |guard: &&Guard| reason == NoPlan::Broken || guard.has_limits();
     let finding = || vec![format!("the plan cannot be checked: {why}")];
     guards.iter().filter(needs_it).filter_map(|guard| tripped(guard, finding(), GuardPart::Plan)).collect()
+}
+
+/// Adds that a plan leaves no file in which a guard could see its limits, unless a finding about the plan is there.
+pub fn without_file(found: &mut Vec<TrippedGuard>, guard: &Guard) {
+    if found.iter().any(|known| known.name == guard.name && !known.of_code) {
+        return;
+    }
+    // An override of the code does not pass the limits.
+    for known in found.iter_mut().filter(|known| known.name == guard.name) {
+        known.passed = None;
+    }
+    merge(found, unreadable(std::slice::from_ref(guard), "its workflow leaves no plan file", NoPlan::NoFile));
 }
 
 /// Reason for which a plan cannot be read.

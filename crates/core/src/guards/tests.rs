@@ -1,5 +1,5 @@
 use super::code::{CodePlaces, RecordedModule, facts};
-use super::plan::GuardedPlan;
+use super::plan::{GuardedPlan, without_file};
 use super::*;
 use crate::inputs::tree::MemoryTree;
 
@@ -356,4 +356,20 @@ fn code_in_a_plan_file_is_judged_as_well() {
     for wrong in ["{}", "x", r#"{"format_version": "1.0"}"#, r#"{"format_version": "2.0", "configuration": {}}"#] {
         assert!(GuardedPlan::parse(wrong.as_bytes()).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn an_override_of_code_does_not_pass_limits_without_a_plan_file() {
+    let both = Guard { max_destroys: Some(0), ..guard() };
+    let facts = [CodeFact { place: "p/x.tf:1".into(), what: CodeKind::Provisioner("local-exec".into()) }];
+    let mut found = of_code(std::slice::from_ref(&both), &facts);
+    let by = crate::domain::Login::from("carol");
+    found[0].passed = Some(crate::domain::guards::GuardPass { by, why: "on trial".into() });
+    without_file(&mut found, &both);
+    let [one] = found.as_slice() else { panic!("{found:?}") };
+    assert!(!one.of_code && one.passed.is_none());
+    assert_eq!(one.findings[1], "the plan cannot be checked: its workflow leaves no plan file");
+    let known = found.clone();
+    without_file(&mut found, &both);
+    assert_eq!(found, known);
 }
