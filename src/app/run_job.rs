@@ -1,5 +1,6 @@
 //! `tidelock run-job`: runs one job of a server on this machine. An engine starts it.
 
+use super::server::THREADS_LIMIT;
 use super::{bucket, fail, logging, misused, not_taken, say};
 use crate::executors::run_job::{COMMAND, SignalName, StartedJob, run as run_started};
 use crate::process::Redactor;
@@ -71,8 +72,8 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     };
-    // A request that is still under way must not keep the process alive.
-    runtime.shutdown_background();
+    // A blocked thread must not keep the process alive.
+    runtime.shutdown_timeout(THREADS_LIMIT);
     code
 }
 

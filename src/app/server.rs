@@ -34,6 +34,9 @@ use tokio_util::task::TaskTracker;
 const CLOSING_LIMIT: Duration = Duration::from_millis(200);
 /// Time that the last traces may take at a shutdown.
 const TRACES_LIMIT: Duration = Duration::from_millis(500);
+/// Time that the threads of the runtime may take to end with the process. Without any, they are detached while they end, and `pthread_detach`
+/// of glibc 2.36 may read the descriptor of a thread that is gone: the process ends with SIGSEGV.
+pub(super) const THREADS_LIMIT: Duration = Duration::from_millis(300);
 /// Stack of each thread, in bytes: without optimization, code that reads a Job or a pod needs more than the usual 2 MiB. Memory is taken
 /// only as it is used.
 pub(super) const STACK: usize = 8 << 20;
@@ -66,8 +69,8 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     };
-    // A waiting task, such as an open page, must not keep the process alive.
-    runtime.shutdown_background();
+    // A blocked thread must not keep the process alive.
+    runtime.shutdown_timeout(THREADS_LIMIT);
     code
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn of_plan(
 }
 
 fn is_cancelled(view: &View<'_>, pull: &PullId, head: &CommitSha) -> Result<bool> {
-    Ok(view.auto_apply_cancelled(pull)?.as_ref() == Some(head))
+    Ok(view.auto_apply_cancelled(pull)?.as_deref() == Some(head.as_str()))
 }
 
 /// Returns the plans of this head that are applied automatically once that is due.

@@ -177,6 +177,21 @@ fn providers_and_modules_from_elsewhere_are_refused_before_anything_is_fetched()
     });
 }
 
+/// Terraform would run them without a download.
+#[test]
+fn providers_that_a_pull_request_brings_along_are_refused() {
+    let mirror = "terraform.d/plugins/registry.terraform.io/hashicorp/external/9.9.9/linux_amd64/terraform-provider-external_v9.9.9";
+    run_test(applied_project("- {name: sources, providers: [hashicorp/*]}"), async |ctx| {
+        for (branch, path, why) in [
+            ("mirror", mirror, "terraform.d: it cannot be checked: providers beside the code are not checked"),
+            ("data", ".terraform/providers/x", ".terraform: it cannot be checked: the repository has files in"),
+        ] {
+            let pull = ctx.open(branch, &[(path, "#!/bin/sh\n"), ("x.tf", "# x\n")]).await;
+            ctx.next(&pull).await.is("plan", "failure").has("guard sources").has(why);
+        }
+    });
+}
+
 /// `init` fetches the module, and Terraform does not plan it.
 #[test]
 fn code_of_fetched_modules_is_read_before_the_plan() {

@@ -22,7 +22,7 @@ struct StoredPull<T> {
     fault: Option<String>,
     /// Head at which somebody cancelled automatic applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    auto_apply_cancelled: Option<CommitSha>,
+    auto_apply_cancelled: Option<String>,
 }
 
 /// A recorded pull request with its watermark.
@@ -120,12 +120,12 @@ impl View<'_> {
     }
 
     /// Returns the head at which somebody cancelled automatic applies of a pull request; absent if nobody did.
-    pub fn auto_apply_cancelled(&self, pull: &PullId) -> Result<Option<CommitSha>> {
+    pub fn auto_apply_cancelled(&self, pull: &PullId) -> Result<Option<String>> {
         let head: Option<Option<String>> = (self.connection)
             .prepare_cached("SELECT json_extract(record, '$.auto_apply_cancelled') FROM pulls WHERE pull = ?1")?
             .query_row([pull.to_string()], |row| row.get(0))
             .optional()?;
-        Ok(head.flatten().map(CommitSha::from))
+        Ok(head.flatten())
     }
 
     /// Returns the last activity of all pull requests, to ask later for changes after it.

@@ -133,7 +133,7 @@ async fn automatic_applies_are_cancelled_with_all_plans_of_the_head() {
             assert_eq!(tx.plans(&pull_id(1))?, [plan("p", 1, "a"), plan("q", 1, "b")]);
             assert!(!tx.end_auto_apply(&"p".into())?, "it has ended already");
             tx.put_pull(&pull_request(1))?;
-            assert_eq!(tx.auto_apply_cancelled(&pull_id(1))?, Some(head));
+            assert_eq!(tx.auto_apply_cancelled(&pull_id(1))?, Some(head.as_str().to_owned()));
             assert!(tx.known_pull(&pull_id(1))?.unwrap().watermark.is_some(), "the rest of the record stays");
             Ok(())
         })
