@@ -20,9 +20,9 @@ use tidelock_core::domain::state::LeftFiles;
 use tidelock_core::domain::{JobId, PlanId};
 
 /// Directory beside the code that `init` installs providers from.
-const PLUGINS: &str = "terraform.d";
+pub(super) const PLUGINS: &str = "terraform.d";
 /// Beginnings of the names of providers, and of provisioners, which stand for those that are built in.
-const PLUGIN_NAMES: [&str; 2] = ["terraform-provider-", "terraform-provisioner-"];
+pub(super) const PLUGIN_NAMES: [&str; 2] = ["terraform-provider-", "terraform-provisioner-"];
 /// File that Terraform writes if it could not save its state.
 const ERRORED: &str = "errored.tfstate";
 

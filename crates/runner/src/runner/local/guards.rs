@@ -1,6 +1,7 @@
 //! Guards of a job: its code is read before the first step, and again before Terraform reads it, when `init` has fetched modules. A plan is
 //! read when it is made, and again before a job with other rights applies it.
 
+use super::artifacts::{PLUGIN_NAMES, PLUGINS};
 use super::changes::{NotShown, PlanInJson};
 use super::code::{noted_modules, plain};
 use super::environment;
@@ -24,10 +25,6 @@ use tidelock_core::guards::{CodeFact, CodeKind, merge, of_code};
 
 /// Terraform's data directory by default.
 const DATA_DIR: &str = ".terraform";
-/// Directory beside the code that `init` installs providers from.
-const PLUGIN_DIR: &str = "terraform.d";
-/// Beginnings of the names of plugins that old versions of Terraform run from the project's directory.
-const PLUGINS: [&str; 2] = ["terraform-provider-", "terraform-provisioner-"];
 
 /// Time of a check of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,8 +167,8 @@ fn plugins_beside(root: &Path, dir: &str, data_dir: &str) -> Vec<CodeFact> {
         let folder = if matches!(dir, "" | ".") { Folder::open(root)? } else { top.folder(own)? };
         for (name, _) in folder.entries()? {
             let name = name.to_string_lossy();
-            let is_plugin = PLUGINS.iter().any(|begin| name.starts_with(begin)) && !name.ends_with(".tf");
-            if is_plugin || name == PLUGIN_DIR {
+            let is_plugin = PLUGIN_NAMES.iter().any(|begin| name.starts_with(begin)) && !name.ends_with(".tf");
+            if is_plugin || name == PLUGINS {
                 found.push(unreadable_code(&format!("{dir}/{name}"), "providers beside the code are not checked"));
             }
         }
