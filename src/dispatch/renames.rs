@@ -6,6 +6,7 @@ use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
 use super::recorder;
 use crate::domain::{RepoId, Sighting};
+use crate::reply::duplicates::HostOrStateError;
 use crate::vcs::{Host, HostError};
 use anyhow::Result;
 use std::sync::Arc;
@@ -71,8 +72,8 @@ impl Inner {
         let Ok(host) = self.ctx.hosts.for_repo(&sight.repo).cloned() else { return Ok(Standing::Later) };
         match self.follow(&*host, sight, before, other).await {
             Ok(standing) => Ok(standing),
-            Err(Unsettled::State(error)) => Err(error),
-            Err(Unsettled::Host(error)) => {
+            Err(HostOrStateError::State(error)) => Err(error),
+            Err(HostOrStateError::Host(error)) => {
                 tracing::warn!(repo = %sight.repo, "the host does not say what its repository is called now: {error}");
                 Ok(Standing::Later)
             }
@@ -87,7 +88,7 @@ impl Inner {
         sight: &Sighting,
         before: Option<RepoId>,
         other: Option<String>,
-    ) -> Result<Standing, Unsettled> {
+    ) -> Result<Standing, HostOrStateError> {
         let allowed = self.allowlist.allows(&sight.repo);
         let now = called_now(host, &sight.repo, &sight.key).await?;
         // A repository that left may be hidden from our token.
@@ -128,7 +129,7 @@ impl Inner {
         before: &RepoId,
         now: Option<RepoId>,
         key: &str,
-    ) -> Result<bool, Unsettled> {
+    ) -> Result<bool, HostOrStateError> {
         if self.actors.busy_in(before) || self.drift.may_run_in(before) {
             tracing::info!(repo = %before, "it has another name now; that is followed when what runs under the former one has ended");
             return Ok(false);
@@ -207,22 +208,4 @@ async fn called_now(host: &dyn Host, near: &RepoId, key: &str) -> Result<Option<
     tokio::time::timeout(ASKING, host.present_name(near, key)).await.unwrap_or_else(|_| {
         Err(HostError::Unavailable { what: near.to_string(), message: format!("no answer within {ASKING:?}") })
     })
-}
-
-/// Reason why nothing was settled.
-enum Unsettled {
-    State(anyhow::Error),
-    Host(HostError),
-}
-
-impl From<anyhow::Error> for Unsettled {
-    fn from(error: anyhow::Error) -> Unsettled {
-        Unsettled::State(error)
-    }
-}
-
-impl From<HostError> for Unsettled {
-    fn from(error: HostError) -> Unsettled {
-        Unsettled::Host(error)
-    }
 }
