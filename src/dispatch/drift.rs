@@ -6,8 +6,8 @@ use super::inner::Inner;
 use super::interrupted::{How, INTERRUPTED, outcome_of};
 use super::recorder::Commit;
 use super::take_up::AFTER_BREAK;
-use crate::comment::checked_target;
-use crate::domain::command::{CommandName, Target};
+use crate::comment::{checked_narrowing, checked_target};
+use crate::domain::command::{BranchTargets, CommandName, Target};
 use crate::domain::drift::{DriftApplyEnd, DriftDetection, ProjectDrift, Remediation};
 use crate::domain::outcome::Outcome;
 use crate::domain::state::{JobState, Run};
@@ -46,6 +46,10 @@ pub struct DriftQuestion {
     pub projects: Vec<String>,
     /// Directory and workspace of projects.
     pub paths: Vec<(String, Option<String>)>,
+    /// Query of tags that projects have to fulfil.
+    pub tag: Option<String>,
+    /// Names and directories of projects to leave out, or globs of them.
+    pub except: Vec<String>,
 }
 
 /// State of a remediation's run.
@@ -234,7 +238,8 @@ impl Handle {
 impl Inner {
     fn drift_request(&self, question: DriftQuestion) -> Result<DriftRequest, RequestRefused> {
         let wrong = |text: &str| Err(RequestRefused::Wrong(text.to_owned()));
-        let DriftQuestion { host_type, repository, reference, base_branch, projects, paths } = question;
+        let DriftQuestion { host_type, repository, reference, base_branch, projects, paths, tag: query, except } =
+            question;
         if !projects.is_empty() && !paths.is_empty() {
             return wrong("give projects or paths, not both");
         }
@@ -269,7 +274,10 @@ impl Inner {
             }
             Ok(target)
         });
-        let wanted: Vec<Target> = wanted.collect::<Result<_, _>>()?;
+        let named: Vec<Target> = wanted.collect::<Result<_, _>>()?;
+        let except: Vec<&str> = except.iter().map(String::as_str).collect();
+        let narrowing = checked_narrowing(query.as_deref(), &except).map_err(RequestRefused::Wrong)?;
+        let wanted = BranchTargets { named, narrowing };
         let user = Login::new(super::requests::USER);
         Ok(DriftRequest { repo, branch, commit, tag, reference, wanted, user, scheduled: None })
     }

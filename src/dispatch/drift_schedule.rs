@@ -7,7 +7,7 @@ use super::recorder;
 use super::{Handle, PageVisitor};
 use crate::config::drift::DriftSchedule;
 use crate::config::permissions::Act;
-use crate::domain::command::CommandName;
+use crate::domain::command::{BranchTargets, CommandName};
 use crate::domain::drift::{DriftCheck, DriftCheckEnd};
 use crate::domain::drift_issue::DriftIssue;
 use crate::domain::state::AuditEntry;
@@ -370,7 +370,7 @@ async fn detection(
         branch,
         commit: None,
         tag: None,
-        wanted: Vec::new(),
+        wanted: BranchTargets::default(),
         user,
         scheduled: Some(ScheduledDetection { check: check.clone(), projects, notifies, issue }),
     };

@@ -7,7 +7,7 @@ use super::decide::{Decision, NOT_ALLOWLISTED};
 use super::delivery_outcome::DeliveryOutcome;
 use super::inner::Inner;
 use super::queues::{Item, Task};
-use crate::comment::checked_target;
+use crate::comment::{checked_narrowing, checked_target};
 use crate::domain::command::{Command, CommandName, Target, Trigger};
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
@@ -42,6 +42,10 @@ pub struct Request {
     pub head: String,
     /// Directory, workspace and name of each project; absent parts are not asked for.
     pub targets: Vec<(Option<String>, Option<String>, Option<String>)>,
+    /// `--tag` of each command. Without targets, the command is for all projects that the pull request changes.
+    pub tag: Option<String>,
+    /// `--except` of each command.
+    pub except: Vec<String>,
 }
 
 /// Commands that are recorded, in order.
@@ -164,8 +168,11 @@ impl Inner {
     /// Checks a request; returns its pull request and targets.
     async fn checked(&self, request: &Request) -> Result<(PullRequest, Vec<Target>), RequestRefused> {
         let wrong = |text: String| RequestRefused::Wrong(text);
-        if request.targets.is_empty() {
-            let text = "Projects and Paths are empty, so nothing is asked for: name projects or paths";
+        let except: Vec<&str> = request.except.iter().map(String::as_str).collect();
+        let narrowing = checked_narrowing(request.tag.as_deref(), &except).map_err(wrong)?;
+        if request.targets.is_empty() && narrowing.is_all() {
+            let text =
+                "Projects and Paths are empty, so nothing is asked for: name projects or paths, or give Tag or Except";
             return Err(wrong(text.to_owned()));
         }
         if request.targets.len() > MAX_TARGETS {
@@ -183,9 +190,15 @@ impl Inner {
             let (dir, workspace) = if project.is_some() { (None, None) } else { (dir, workspace) };
             checked_target(dir.as_deref(), workspace.as_deref(), project.as_deref()).map_err(wrong)
         });
-        let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
+        let mut targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
         if targets.iter().any(|target| target.dirs.is_empty() && target.projects.is_empty()) {
             return Err(wrong("a path names neither directory nor project".to_owned()));
+        }
+        for target in &mut targets {
+            (target.tag, target.except) = (narrowing.tag.clone(), narrowing.except.clone());
+        }
+        if targets.is_empty() {
+            targets.push(narrowing);
         }
         let id = PullId { repo, number: request.pull };
         let pull = fetch_pull(self, &id).await.map_err(|error| self.unreadable(&error))?;

@@ -19,7 +19,7 @@ use super::request_refused::RequestRefused;
 use super::requirements::PullFacts;
 use super::{hooks, make_room, measured, recorder};
 use crate::config::ProjectConfig;
-use crate::domain::command::{Command, CommandName, Target, Trigger};
+use crate::domain::command::{BranchTargets, Command, CommandName, Trigger};
 use crate::domain::drift::{DriftBlock, DriftDetection, DriftHold, Remediation};
 use crate::domain::outcome::RunEnd;
 use crate::domain::state::Run;
@@ -55,8 +55,8 @@ pub(crate) struct DriftRequest {
     pub tag: Option<String>,
     /// The branch, the commit or the tag, as it was requested.
     pub reference: String,
-    /// Projects to plan; empty for all.
-    pub wanted: Vec<Target>,
+    /// Projects to plan.
+    pub wanted: BranchTargets,
     /// Person who made the request.
     pub user: Login,
     /// Set if the server begins it by itself.

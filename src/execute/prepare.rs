@@ -10,7 +10,7 @@ use crate::config::global::RepoRules;
 use crate::config::paths::{clean, parent};
 use crate::config::repo::{self, RepoConfig};
 use crate::config::{ConfigError, ConfigErrors, MAX_CONFIG_BYTES, ProjectConfig};
-use crate::domain::command::Target;
+use crate::domain::command::BranchTargets;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::ownership::OwnerState;
 use crate::domain::{CommitSha, Distribution, ProjectId, PullRequest, RepoId};
@@ -300,8 +300,8 @@ pub(super) enum ScheduleScope<'a> {
     Planned(&'a [ProjectId]),
     /// These projects with their configuration, regardless of the command.
     Known(&'a [ProjectId]),
-    /// Projects of a branch that these targets name; all of them without targets.
-    Branch(&'a [Target]),
+    /// These projects of a branch.
+    Branch(&'a BranchTargets),
 }
 
 /// Reads the repo config and makes the schedule.
@@ -322,7 +322,7 @@ pub(super) async fn schedule(
     match wanted {
         ScheduleScope::Plan | ScheduleScope::Merged { .. } => {}
         ScheduleScope::Planned(ids) | ScheduleScope::Known(ids) => given = Some(ids.to_vec()),
-        ScheduleScope::Branch(named) => targets = Some(named.to_vec()),
+        ScheduleScope::Branch(wanted) => targets = Some(wanted.clone()),
     }
     let (texts, applied) = match given.is_none() && targets.is_none() && owed.is_none() {
         true => (changed_config(ctx, work, prepared, wanted).await?, applied_here(ctx, work).await?),

@@ -48,6 +48,13 @@ pub(super) struct CommandRequest {
     /// Directories.
     #[serde(default)]
     paths: Option<Vec<CommandPath>>,
+    /// Query of tags, as for `--tag`. Without projects and paths, it selects among all projects that the pull request changes.
+    #[serde(default)]
+    #[schema(example = "env:prod and not legacy")]
+    tag: Option<String>,
+    /// Names and directories to leave out, or globs of them, as for `--except`.
+    #[serde(default)]
+    except: Option<Vec<String>>,
 }
 
 /// One project by its place.
@@ -63,8 +70,8 @@ struct CommandPath {
 }
 
 /// Keys of requests and of paths.
-const KEYS: [&str; 9] =
-    ["Repository", "Ref", "Type", "PR", "Projects", "Paths", "directory", "workspace", "project_name"];
+const KEYS: [&str; 11] =
+    ["Repository", "Ref", "Type", "PR", "Projects", "Paths", "Tag", "Except", "directory", "workspace", "project_name"];
 
 /// What came of it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -173,13 +180,14 @@ async fn read(body: Body) -> Result<Request, HttpProblem> {
     };
     let body = to_bytes(body, MAX_BODY).await.map_err(too_large)?;
     let value: Value = serde_json::from_slice(&body).map_err(|error| wrong(format!("This is not JSON: {error}")))?;
-    let CommandRequest { repository, head, host, pr, projects, paths } =
+    let CommandRequest { repository, head, host, pr, projects, paths, tag, except } =
         serde_json::from_value(with_keys(value, &KEYS)).map_err(|error| wrong(format!("{error}")))?;
     let by_name = projects.unwrap_or_default().into_iter().map(|name| (None, None, Some(name)));
     let by_place = paths.unwrap_or_default().into_iter();
     let by_place = by_place.map(|path| (Some(path.directory), Some(path.workspace), Some(path.project_name)));
     let targets = by_name.chain(by_place).collect();
-    Ok(Request { host_type: host, repository, pull: pr, head, targets })
+    let except = except.unwrap_or_default();
+    Ok(Request { host_type: host, repository, pull: pr, head, targets, tag, except })
 }
 
 /// Returns the value with these keys in our spelling: Go accepts them in any case.

@@ -110,6 +110,13 @@ pub(super) struct DetectRequest {
     /// Directories.
     #[serde(default)]
     paths: Option<Vec<DriftPath>>,
+    /// Query of tags that the projects have to fulfil, as for `--tag`.
+    #[serde(default)]
+    #[schema(example = "env:prod and not legacy")]
+    tag: Option<String>,
+    /// Names and directories to leave out, or globs of them, as for `--except`.
+    #[serde(default)]
+    except: Option<Vec<String>>,
     /// The answer has the texts of the plans.
     #[serde(default)]
     include_plan_output: Option<bool>,
@@ -125,8 +132,19 @@ struct DriftPath {
 }
 
 /// Keys of requests and of paths.
-const KEYS: [&str; 9] =
-    ["repository", "ref", "type", "base_branch", "projects", "paths", "include_plan_output", "directory", "workspace"];
+const KEYS: [&str; 11] = [
+    "repository",
+    "ref",
+    "type",
+    "base_branch",
+    "projects",
+    "paths",
+    "tag",
+    "except",
+    "include_plan_output",
+    "directory",
+    "workspace",
+];
 
 /// What a detection has found.
 #[derive(Serialize, ToSchema)]
@@ -227,7 +245,7 @@ pub(super) async fn detect(
     body: Body,
 ) -> Result<Response, HttpProblem> {
     is_on(&site)?;
-    let DetectRequest { repository, reference, host, base_branch, projects, paths, include_plan_output } =
+    let DetectRequest { repository, reference, host, base_branch, projects, paths, tag, except, include_plan_output } =
         read(body, &KEYS).await?;
     let question = DriftQuestion {
         host_type: host,
@@ -236,6 +254,8 @@ pub(super) async fn detect(
         base_branch,
         projects: projects.unwrap_or_default(),
         paths: paths.unwrap_or_default().into_iter().map(|path| (path.directory, path.workspace)).collect(),
+        tag,
+        except: except.unwrap_or_default(),
     };
     let DriftDetection { id, at, projects, .. } = site.services()?.dispatch.detect_drift(question).await?;
     let with_output = include_plan_output.unwrap_or_default();

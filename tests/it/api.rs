@@ -74,6 +74,43 @@ fn a_program_plans_and_applies_as_by_comment_and_the_pull_request_is_told() {
 }
 
 #[test]
+fn a_program_selects_projects_by_tags_and_leaves_some_out() {
+    let listed = "version: 3\nprojects:\n- {name: net, dir: net, tags: [prod]}\n- {name: db, dir: db, tags: [prod, slow]}\n\
+                  - {name: web, dir: web}\n";
+    let setup = Setup::projects(&["net", "db", "web"]).file("atlantis.yaml", listed);
+    let setup = setup.steps(&[PLANNED], &["echo $PROJECT_NAME >> {tmp}/applied; echo applied"]);
+    let setup = setup.flags(&["--api-secret=s3cret-of-the-api", "--disable-autoplan"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_dirs("first", &["net", "db", "web"]).await;
+        let names = |answer: &Value| {
+            let results = answer["ProjectResults"].as_array().unwrap();
+            let mut names: Vec<String> = results
+                .iter()
+                .map(|result| format!("{}/{}", result["Command"], result["ProjectName"].as_str().unwrap()))
+                .collect();
+            names.sort();
+            names
+        };
+        let (status, answer) = call(ctx, "/api/plan", &request(&pull, json!({"tag": "prod"}))).await;
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!((status, names(&answer)), (200, vec!["1/db".to_owned(), "1/net".to_owned()]), "{answer:#}");
+        let but_db = json!({"Tag": "prod", "Except": ["db"]});
+        let (status, answer) = call(ctx, "/api/apply", &request(&pull, but_db)).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.next(&pull).await.is("apply", "success");
+        assert_eq!((status, names(&answer)), (200, vec!["0/net".to_owned(), "1/net".to_owned()]), "{answer:#}");
+        assert_eq!(ctx.lines("applied"), 1);
+        let globs = json!({"Projects": ["*"], "Except": ["w*"]});
+        let (status, answer) = call(ctx, "/api/plan", &request(&pull, globs)).await;
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!((status, names(&answer)), (200, vec!["1/db".to_owned(), "1/net".to_owned()]), "{answer:#}");
+        let (status, answer) = call(ctx, "/api/plan", &request(&pull, json!({"Tag": "typo"}))).await;
+        ctx.next(&pull).await.has("No project has the tag `typo`");
+        assert!(status == 500 && answer["ProjectResults"] == json!([]), "{status} {answer:#}");
+    });
+}
+
+#[test]
 fn requirements_locks_and_failed_plans_stop_an_apply() {
     let rules = workflow("apply_requirements: [approved]", &["[ $DIR != bad ]", PLANNED], &["echo x >> {tmp}/applied"]);
     run_test(quick().repos_yaml(&rules), async |ctx| {
@@ -110,6 +147,12 @@ fn what_cannot_be_meant_is_refused_and_leaves_nothing() {
         };
         for (body, status, said) in [
             (with("Paths", json!([])), 400, "Projects and Paths are empty"),
+            (with("Tag", json!("a and")), 400, "--tag"),
+            (with("Tag", json!("")), 400, "--tag QUERY has an empty value"),
+            (with("Except", json!(["net/../db"])), 400, "may not contain .."),
+            (with("Except", json!([""])), 400, "--except GLOB has an empty value"),
+            (with("Except", json!(vec!["db"; 51])), 400, "50 times --except at most"),
+            (with("Except", json!("db")), 400, "invalid type"),
             (with("Paths", json!([{"workspace": "default"}])), 400, "neither directory nor project"),
             (with("Paths", json!([{"directory": "../.."}])), 400, "leads out of the repository"),
             (with("Paths", json!([{"directory": "net", "workspace": "a/b"}])), 400, "no valid workspace"),

@@ -268,6 +268,10 @@ fn what_cannot_be_meant_is_refused_in_the_form_of_these_routes() {
             (json!({"paths": [{"directory": "../x"}]}), 400, "VALIDATION_ERROR", "leads out"),
             (json!({"paths": [{"directory": "."}]}), 400, "VALIDATION_ERROR", "no files for Terraform"),
             (json!({"paths": 7}), 400, "VALIDATION_ERROR", "invalid type"),
+            (json!({"tag": "a or"}), 400, "VALIDATION_ERROR", "--tag"),
+            (json!({"tag": ""}), 400, "VALIDATION_ERROR", "empty value"),
+            (json!({"tag": "prod"}), 400, "VALIDATION_ERROR", "no project has the tag `prod`"),
+            (json!({"except": ["gone"]}), 400, "VALIDATION_ERROR", "`--except gone` matches no project"),
         ] {
             let (got, answer) = post(ctx, "/api/drift/detect", &[TOKEN], request(more.clone()).to_string()).await;
             let error = &answer["error"];
@@ -286,6 +290,27 @@ fn what_cannot_be_meant_is_refused_in_the_form_of_these_routes() {
         let (status, answer) = post(ctx, "/api/drift/detect", &[TOKEN], request(json!({})).to_string()).await;
         assert_eq!((status, &answer["error"]["code"]), (503, &json!("SERVICE_UNAVAILABLE")));
         assert!(answer["error"]["message"].as_str().unwrap().contains("--enable-drift-detection"), "{answer}");
+    });
+}
+
+#[test]
+fn tags_and_exceptions_select_what_is_looked_at() {
+    let listed = "version: 3\nprojects:\n- {dir: db, tags: [prod]}\n- {dir: net, tags: [prod]}\n- {dir: web}\n";
+    let setup = Setup::projects(&["net", "db", "web"]).file("atlantis.yaml", listed).flags(&FLAGS);
+    run_test(setup, async |ctx| {
+        let (status, data) = detect(ctx, json!({})).await;
+        assert_eq!(
+            (status, found(&data)),
+            (200, vec!["db: drift".to_owned(), "net: drift".into(), "web: drift".into()])
+        );
+        let (status, data) = detect(ctx, json!({"Tag": "prod"})).await;
+        assert_eq!((status, found(&data)), (200, vec!["db: drift".to_owned(), "net: drift".into()]), "{data:#}");
+        let (status, data) = detect(ctx, json!({"tag": "prod", "except": ["d*"]})).await;
+        assert_eq!((status, found(&data)), (200, vec!["net: drift".to_owned()]), "{data:#}");
+        assert_eq!(found(&drift_status(ctx, "").await).len(), 3, "what was not looked at stays known");
+        let (status, data) = remediate(ctx, json!({"except": ["net", "w*"]})).await;
+        let planned: Vec<_> = data["projects"].as_array().unwrap().iter().map(|one| one["directory"].clone()).collect();
+        assert_eq!((status, planned), (200, vec![json!("db")]), "{data:#}");
     });
 }
 

@@ -20,7 +20,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, ProjectId};
 use flags::{FlagError, Typed};
 use grammar::{COMMANDS, CommandGrammar, Flag, Positional};
-pub use target::checked as checked_target;
+pub use target::{checked as checked_target, narrowing as checked_narrowing};
 pub use words::quote;
 use words::{clip, join};
 

@@ -147,8 +147,11 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, NoSche
     let (reverted, mut remarks) = scope::reverted(command, &changes, facts);
     changes.extend(reverted.iter().cloned());
     let changed = scope::changed(&changes);
-    let mut projects =
-        if chooses_changed { narrow::narrow(changes, command, facts)? } else { target::resolve(command, facts)? };
+    let mut projects = if chooses_changed {
+        narrow::narrow(changes, &command.target, facts)?
+    } else {
+        target::resolve(command, facts)?
+    };
     if command.target.is_all() {
         remarks.extend(scope::deleted(command, facts));
         remarks.extend(discover::unreadable(facts.tree, facts.modified.iter().map(|file| parent(file))));
@@ -178,7 +181,7 @@ pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) 
         false => planned.iter().map(|id| configured(id, facts)).collect(),
         true => target::among(command, planned, facts)?,
     };
-    schedule(narrow::narrow(projects, command, facts)?, facts)
+    schedule(narrow::narrow(projects, &command.target, facts)?, facts)
 }
 
 /// Returns the effective config of one planned project, even if no repo config lists it now.

@@ -53,7 +53,7 @@ impl Remedy {
         if !self.apply {
             return Ok(());
         }
-        if ctx.settings.disable_apply_all && request.wanted.is_empty() {
+        if ctx.settings.disable_apply_all && request.wanted.named.is_empty() {
             let text = "`--disable-apply-all` is set: name the projects, with `projects` or `paths`";
             return Err(RequestRefused::Forbidden(text.to_owned()));
         }

@@ -36,7 +36,7 @@ impl DriftRequest {
 
     /// Returns true if all projects are meant.
     pub(super) fn is_of_all(&self) -> bool {
-        self.wanted.is_empty() && self.patterns().is_none()
+        self.wanted.is_all() && self.patterns().is_none()
     }
 
     /// Returns true if receivers are notified of drift.
@@ -76,13 +76,13 @@ pub(super) fn end_of_check(
     move |tx| ended.map_or(Ok(()), |(check, end)| tx.end_drift_check(&check, end))
 }
 
-/// Returns the change that drops findings on projects that the tip of the branch does not have any more; absent if the request names
-/// projects or a commit. These are the findings of the request.
+/// Returns the change that drops findings on projects that the tip of the branch does not have any more; absent if the request
+/// means some projects or a commit. These are the findings of the request.
 pub(super) fn drop_of_gone(
     request: &DriftRequest,
     found: &[ProjectDrift],
 ) -> Option<impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static> {
-    let is_at_tip = request.wanted.is_empty() && request.commit.is_none() && request.tag.is_none();
+    let is_at_tip = request.wanted.is_all() && request.commit.is_none() && request.tag.is_none();
     let (repo, branch, patterns) = (request.repo.clone(), request.branch.clone(), request.patterns().cloned());
     let there: Vec<ProjectId> = found.iter().map(|found| found.project.clone()).collect();
     is_at_tip.then_some(move |tx: &Tx<'_>| {

@@ -36,6 +36,13 @@ pub(in crate::web) struct RemediateRequest {
     /// Directories.
     #[serde(default)]
     paths: Option<Vec<DriftPath>>,
+    /// Query of tags that the projects have to fulfil, as for `--tag`.
+    #[serde(default)]
+    #[schema(example = "env:prod and not legacy")]
+    tag: Option<String>,
+    /// Names and directories to leave out, or globs of them, as for `--except`.
+    #[serde(default)]
+    except: Option<Vec<String>>,
     /// Only projects in these workspaces.
     #[serde(default)]
     workspaces: Option<Vec<String>>,
@@ -138,6 +145,8 @@ pub(in crate::web) async fn remediate(
         base_branch: asked.base_branch,
         projects: asked.projects.unwrap_or_default(),
         paths: paths.collect(),
+        tag: asked.tag,
+        except: asked.except.unwrap_or_default(),
     };
     let drift_only = asked.drift_only.unwrap_or_default();
     let remedy = Remedy { apply, drift_only, workspaces: asked.workspaces.unwrap_or_default() };

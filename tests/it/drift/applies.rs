@@ -321,6 +321,7 @@ fn applies_that_are_stopped_are_stopped_for_drift_runs_too() {
         async |ctx| {
             detect(ctx, json!({})).await;
             assert_eq!(apply(ctx, json!({})).await.0, 403);
+            assert_eq!(apply(ctx, json!({"except": ["db"]})).await.0, 403, "nothing is named");
             assert_eq!(apply(ctx, json!({"paths": [{"directory": "net"}]})).await.0, 200);
             assert_eq!(ctx.lines("applied"), 1);
         },

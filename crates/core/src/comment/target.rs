@@ -14,29 +14,54 @@ const MAX_DIR: usize = 4096;
 /// Most directories, and most names, of one command.
 const MAX_NAMED: usize = 50;
 
+/// `--tag` and `--except` in messages.
+const TAG: &str = "--tag QUERY";
+const EXCEPT: &str = "--except GLOB";
+
 /// Returns the target, or an error message.
 pub(super) fn read(grammar: &CommandGrammar, typed: &Typed) -> Result<Target, String> {
     let (dirs, projects) = (typed.values(Flag::Dir), typed.values(Flag::Project));
     let mut target = several(&dirs, typed.value(Flag::Workspace), &projects)?;
-    // Otherwise an unset variable of a script would mean everything.
-    for (flag, spoken) in [(Flag::Tag, "--tag QUERY"), (Flag::Except, "--except GLOB")] {
+    for (flag, spoken) in [(Flag::Tag, TAG), (Flag::Except, EXCEPT)] {
         if typed.has_empty(flag) {
-            return Err(format!("{spoken} has an empty value"));
+            return Err(empty(spoken));
         }
     }
-    let query = typed.value(Flag::Tag).map(str::parse).transpose();
-    target.tag = query.map_err(|error| format!("--tag {error}"))?;
-    target.except = typed.values(Flag::Except).into_iter().map(check_except).collect::<Result<_, _>>()?;
-    let named = [(target.dirs.len(), "-d/--dir"), (target.projects.len(), "-p/--project")];
-    for (named, flag) in named.into_iter().chain([(target.except.len(), "--except")]) {
-        if named > 1 && grammar.one_target && flag != "--except" {
+    let Target { tag, except, .. } = narrowing(typed.value(Flag::Tag), &typed.values(Flag::Except))?;
+    (target.tag, target.except) = (tag, except);
+    for (named, flag) in [(target.dirs.len(), "-d/--dir"), (target.projects.len(), "-p/--project")] {
+        if named > 1 && grammar.one_target {
             return Err(format!("{} takes {flag} once", grammar.name.spoken()));
         }
-        if named > MAX_NAMED {
-            return Err(format!("it takes {MAX_NAMED} times {flag} at most: give a glob, or nothing for everything"));
-        }
+        check_number(named, flag)?;
     }
     Ok(target)
+}
+
+/// Returns the target that names nothing and leaves out what these values of `--tag` and `--except` do, or an error message.
+pub fn narrowing(tag: Option<&str>, except: &[&str]) -> Result<Target, String> {
+    // Otherwise an unset variable of a script would mean everything.
+    if tag.is_some_and(str::is_empty) {
+        return Err(empty(TAG));
+    }
+    if except.contains(&"") {
+        return Err(empty(EXCEPT));
+    }
+    let tag = tag.map(str::parse).transpose().map_err(|error| format!("--tag {error}"))?;
+    check_number(except.len(), "--except")?;
+    let except = except.iter().map(|except| check_except(except)).collect::<Result<_, _>>()?;
+    Ok(Target { tag, except, ..Target::default() })
+}
+
+fn empty(spoken: &str) -> String {
+    format!("{spoken} has an empty value")
+}
+
+fn check_number(named: usize, flag: &str) -> Result<(), String> {
+    match named > MAX_NAMED {
+        true => Err(format!("it takes {MAX_NAMED} times {flag} at most: give a glob, or nothing for everything")),
+        false => Ok(()),
+    }
 }
 
 /// Returns the target for these values of `-d`, `-w` and `-p`, or an error message.

@@ -114,6 +114,22 @@ impl Target {
     }
 }
 
+/// Projects of a branch; the default is all of them.
+#[derive(Debug, Clone, Default)]
+pub struct BranchTargets {
+    /// Each means one project, by its name, or by its directory and workspace; empty for all projects.
+    pub named: Vec<Target>,
+    /// Its `tag` and `except` leave some of them out.
+    pub narrowing: Target,
+}
+
+impl BranchTargets {
+    /// Returns true if all projects are meant.
+    pub fn is_all(&self) -> bool {
+        self.named.is_empty() && self.narrowing.is_all()
+    }
+}
+
 /// Serializes none or one value as records of earlier versions do, and several as a list.
 mod one_or_several {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -4,24 +4,24 @@ use super::target::{clip, is_silent, list, nearest_first, refuse};
 use super::{Facts, NoSchedule};
 use crate::config::ProjectConfig;
 use crate::config::excluded::Excluded;
-use crate::domain::command::Command;
+use crate::domain::command::Target;
 use crate::domain::tags::TagQuery;
 
 /// Returns the projects that `--tag` and `--except` leave. A tag that no project has is refused, and a glob that matches nothing: either may
 /// be a typing error, with which the command would run on more than is meant.
 pub(super) fn narrow(
     mut projects: Vec<ProjectConfig>,
-    command: &Command,
+    target: &Target,
     facts: &Facts<'_>,
 ) -> Result<Vec<ProjectConfig>, NoSchedule> {
-    if let Some(query) = &command.target.tag {
+    if let Some(query) = &target.tag {
         projects = tagged(projects, query, facts)?;
     }
-    if command.target.except.is_empty() {
+    if target.except.is_empty() {
         return Ok(projects);
     }
     let before: Vec<String> = projects.iter().map(|project| format!("`{}`", project.id.label())).collect();
-    for text in &command.target.except {
+    for text in &target.except {
         let real_dir = |dir: &str| facts.tree.resolve(dir).map(|real| real.path);
         let excluded = Excluded::new(text, real_dir).or_else(|error| refuse(format!("`--except`: {error}; fix it")))?;
         let selected = projects.len();
@@ -31,7 +31,7 @@ pub(super) fn narrow(
         }
     }
     if projects.is_empty() && !before.is_empty() {
-        let text = list(command.target.except.iter().map(|text| format!("`--except {}`", clip(text))));
+        let text = list(target.except.iter().map(|text| format!("`--except {}`", clip(text))));
         return refuse(format!(
             "nothing is left with {text}; without `--except`, the projects are: {}",
             list(before.into_iter())

@@ -50,7 +50,7 @@ fn together<'a>(
 /// Returns the projects that a targeted command selects in this tree.
 pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let projects = together(parts(&command.target), |part| configured_or_new(part, command, facts))?;
-    let projects = narrow(projects, command, facts)?;
+    let projects = narrow(projects, &command.target, facts)?;
     if facts.options.restrict_file_list && command.name == CommandName::Plan {
         check_file_list(&projects, &command.target, facts)?;
     }

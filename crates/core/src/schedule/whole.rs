@@ -1,22 +1,25 @@
 //! The projects of a branch, without any pull request.
 
-use super::{Facts, NoSchedule, Schedule, discover, schedule};
+use super::narrow::narrow;
+use super::{Facts, NoSchedule, Schedule, ScheduleOptions, discover, schedule};
 use crate::config::{DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
 use crate::domain::ProjectId;
-use crate::domain::command::Target;
+use crate::domain::command::{BranchTargets, Target};
 use crate::inputs::{has_terraform, is_project_file};
 use std::collections::HashSet;
 
-/// Selects the projects of a branch that these targets name. Without targets: all listed ones whose directory exists, and those that
-/// would be discovered if every file changed. `facts.modified` is ignored.
-pub fn for_branch(wanted: &[Target], facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
-    let mut projects = match wanted {
+/// Selects the projects of a branch. All projects are those that are listed and whose directory exists, and those that would be discovered
+/// if every file changed. `facts.modified` and `--silence-no-projects` are ignored.
+pub fn for_branch(wanted: &BranchTargets, facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
+    let options = ScheduleOptions { silence_no_projects: false, ..facts.options.clone() };
+    let facts = &Facts { options: &options, ..*facts };
+    let mut projects = match wanted.named.as_slice() {
         [] => all(facts)?,
-        _ => wanted.iter().map(|target| named(target, facts)).collect::<Result<Vec<_>, _>>()?.concat(),
+        targets => targets.iter().map(|target| named(target, facts)).collect::<Result<Vec<_>, _>>()?.concat(),
     };
     let mut seen: HashSet<ProjectId> = HashSet::new();
     projects.retain(|project| seen.insert(project.id.clone()));
-    schedule(projects, facts)
+    schedule(narrow(projects, &wanted.narrowing, facts)?, facts)
 }
 
 fn all(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {

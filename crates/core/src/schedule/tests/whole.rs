@@ -1,10 +1,14 @@
 //! The projects of a branch, without a pull request.
 
 use super::*;
-use crate::domain::command::Target;
+use crate::domain::command::{BranchTargets, Target};
 
 fn of_branch(scene: &Scene, targets: &[Target]) -> String {
-    labels(for_branch(targets, &scene.facts()))
+    narrowed(scene, targets, Target::default())
+}
+
+fn narrowed(scene: &Scene, targets: &[Target], narrowing: Target) -> String {
+    labels(for_branch(&BranchTargets { named: targets.to_vec(), narrowing }, &scene.facts()))
 }
 
 fn at(dir: &str, workspace: Option<&str>) -> Target {
@@ -40,5 +44,31 @@ fn projects_are_named_exactly_and_once() {
     ] {
         let refused = of_branch(&scene, std::slice::from_ref(&target));
         assert!(refused.contains(said), "{target:?}: {refused}");
+    }
+}
+
+#[test]
+fn tags_and_exceptions_narrow_all_or_the_named_ones() {
+    let tree = MemoryTree::of_dirs(["a", "b", "c"]);
+    let listed =
+        "projects:\n- {name: x, dir: a, tags: [prod]}\n- {name: y, dir: b, tags: [prod, old]}\n- {name: z, dir: c}";
+    // Silence is for pull requests, of which another server may answer.
+    let scene = scene(tree, &[]).yaml(listed).with(|options| options.silence_no_projects = true);
+    let leave = |tag: &str, except: &[&str]| Target {
+        tag: (!tag.is_empty()).then(|| tag.parse().unwrap()),
+        except: except.iter().map(|&text| text.to_owned()).collect(),
+        ..Target::default()
+    };
+    assert_eq!(narrowed(&scene, &[], leave("prod", &[])), "x, y");
+    assert_eq!(narrowed(&scene, &[], leave("prod and not old", &[])), "x");
+    assert_eq!(narrowed(&scene, &[], leave("", &["y", "c"])), "x");
+    assert_eq!(narrowed(&scene, &[called("x"), at("c", None)], leave("prod", &[])), "x");
+    for (narrowing, said) in [
+        (leave("stage", &[]), "no project has the tag `stage`"),
+        (leave("", &["typo"]), "`--except typo` matches no project"),
+        (leave("", &["*"]), "nothing is left"),
+    ] {
+        let refused = narrowed(&scene, &[], narrowing);
+        assert!(refused.contains(said), "{said}: {refused}");
     }
 }
