@@ -58,6 +58,7 @@ mod status_update;
 pub(crate) mod taken_up;
 mod traced;
 mod unrecorded_outcomes;
+mod verification;
 
 pub(crate) use crate::executors::ExecutorUse;
 

@@ -23,7 +23,9 @@ use super::preconditions::{ApplyPreconditions, PlanOwner, Preconditions, PullPre
 use super::prepare::{self, Need, Prepared, ScheduleScope};
 use super::requirements::{self, PullFacts};
 use super::status_update::StatusUpdate;
-use super::{auto_apply, automerge, guards, hooks, merged, parts, permissions, policies, recorder, state_locks};
+use super::{
+    auto_apply, automerge, guards, hooks, merged, parts, permissions, policies, recorder, state_locks, verification,
+};
 use crate::checkout::Strategy;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
@@ -335,7 +337,7 @@ impl ApplyRun<'_> {
         self.remarks
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .extend(remark.into_iter().chain(parts::remark(ctx, &outcome)));
+            .extend(remark.into_iter().chain(parts::remark(ctx, &outcome)).chain(verification::remark(ctx, &outcome)));
         let change = end::change(ctx, &job, config, plan, &outcome, errored).await;
         if !self.alone {
             return job.end(outcome, change).await;

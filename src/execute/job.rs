@@ -233,6 +233,7 @@ impl<'a> JobRun<'a> {
             guards: super::guards::recorded(self.work, config, made.guards),
             tree: self.plan_tree.clone(),
             auto_apply: AutoApply::Never,
+            arguments: self.work.command.extra_args.clone(),
         }
     }
 

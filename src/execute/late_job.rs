@@ -116,7 +116,8 @@ async fn outcome(job: &JobRun<'_>, spec: &RemoteSpec, ran: Ran) -> Result<(Outco
     let outcome = job.failed(config, &ran).unwrap_or_else(|| match &spec.job.plan {
         PlanUse::Apply(_) => {
             let (added, changed, destroyed) = apply_counts(&ran.output).unwrap_or_default();
-            Outcome::Applied(Applied { added, changed, destroyed, output: ran.output, part: None })
+            let (output, verification) = (ran.output, ran.verification);
+            Outcome::Applied(Applied { added, changed, destroyed, output, part: None, verification })
         }
         _ => Outcome::Ran { output: ran.output },
     });

@@ -12,7 +12,7 @@ use super::job_end::JobChange;
 use super::plan::{remove_plan_files, wanted_lock};
 use super::recorder::{self, Changed};
 use super::status_update::StatusUpdate;
-use super::{make_room, merged, parts, permissions, state_commands, state_locks};
+use super::{make_room, merged, parts, permissions, state_commands, state_locks, verification};
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -61,6 +61,7 @@ pub(super) async fn finish(ctx: &Context, work: &mut CommandRun, others: Remaini
         };
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         remarks.extend(parts::remark(ctx, &outcome));
+        remarks.extend(verification::remark(ctx, &outcome));
         work.begun_before.push(outcome);
     }
     if let Some(error) = errors.into_iter().next() {

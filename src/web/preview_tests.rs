@@ -146,6 +146,7 @@ fn plan(hours: i64) -> PlanRecord {
         guards: Vec::new(),
         tree: None,
         auto_apply: crate::domain::AutoApply::Never,
+        arguments: Vec::new(),
     }
 }
 

@@ -101,5 +101,6 @@ mod tidy;
 mod traces;
 mod unknown;
 mod vault_cli;
+mod verified_applies;
 mod waiting;
 mod workflows;

@@ -2,7 +2,7 @@
 
 use crate::domain::ProjectId;
 use crate::domain::command::{Command, Target};
-use crate::domain::outcome::{PlanSummary, Reason};
+use crate::domain::outcome::{Applied, PlanSummary, Reason, Verification};
 use crate::domain::requirement::Requirement;
 use jiff::Timestamp;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const MAX_TYPED: usize = 300;
 
 /// Returns `1 to add, 1 to change, 1 to destroy`, with imports and forgotten resources if there are any, in Terraform's order.
-pub(crate) fn plan_counts(summary: &PlanSummary) -> String {
+pub fn plan_counts(summary: &PlanSummary) -> String {
     if summary.no_changes {
         return "No changes".to_owned();
     }
@@ -27,6 +27,22 @@ pub(crate) fn plan_counts(summary: &PlanSummary) -> String {
         parts.push(format!("{} to forget", summary.forget));
     }
     parts.join(", ")
+}
+
+/// Returns `1 added, 1 changed, 0 destroyed`, with what a plan at the end of the apply showed.
+pub(crate) fn applied_counts(applied: &Applied) -> String {
+    let Applied { added, changed, destroyed, verification, .. } = applied;
+    format!("{added} added, {changed} changed, {destroyed} destroyed{}", verified(verification.as_ref()))
+}
+
+/// Returns what a plan at the end of an apply showed, to be added to `applied`; empty if there was none.
+pub(crate) fn verified(verification: Option<&Verification>) -> &'static str {
+    match verification {
+        None => "",
+        Some(found) if found.is_clean() => ", nothing is left",
+        Some(Verification::Planned(Some(_))) => ", changes are left",
+        Some(Verification::Planned(None) | Verification::Failed) => ", not verified",
+    }
 }
 
 /// Returns true if there are totals; a workflow without Terraform prints none.

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "approvals",
     "auto_apply",
     "apply_scope",
@@ -23,6 +23,7 @@ const KEYS: [&str; 20] = [
     "executor",
     "merge_method",
     "replan_after_failed_apply",
+    "verify_applies",
     "executors",
     "freeze",
     "guards",

@@ -75,9 +75,10 @@ fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
         automerge(found),
     ];
     values.extend(merge_method(found));
-    if rules.replan_after_failed_apply {
-        let key = "replan_after_failed_apply";
-        values.push(value(key, "on", permitted(key)));
+    for (key, is_on) in
+        [("replan_after_failed_apply", rules.replan_after_failed_apply), ("verify_applies", rules.verify_applies)]
+    {
+        values.extend(is_on.then(|| value(key, "on", permitted(key))));
     }
     if !rules.allowed_workflows.is_empty() {
         values.push(value("allowed_workflows", listed(&rules.allowed_workflows), permitted("allowed_workflows")));

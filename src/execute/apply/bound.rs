@@ -168,6 +168,7 @@ pub(in super::super) mod tests {
             guards: Vec::new(),
             tree: None,
             auto_apply: AutoApply::Never,
+            arguments: Vec::new(),
         }
     }
 

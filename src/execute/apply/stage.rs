@@ -6,7 +6,7 @@ use super::super::requirements::PullFacts;
 use super::bound::as_stale_plan;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
-use crate::domain::outcome::{Applied, Fault, Outcome, Reason};
+use crate::domain::outcome::{Applied, Fault, Outcome, Reason, Verification};
 use crate::domain::state::PlanRecord;
 use crate::locks::ConsumedPlan;
 use crate::runner::result::Ran;
@@ -57,7 +57,7 @@ pub(in super::super) async fn outcome(
     ran: Ran,
 ) -> (Outcome, Option<KeptFile>) {
     let outcome = match job.failed(config, &ran) {
-        None => applied(ran.output, &config.workflow.apply, plan),
+        None => applied(ran.output, ran.verification, &config.workflow.apply, plan),
         Some(outcome) => as_stale_plan(outcome),
     };
     let errored = match ran.errored_state {
@@ -69,12 +69,12 @@ pub(in super::super) async fn outcome(
 }
 
 /// Returns the outcome with the counts of Terraform's output, which a workflow of `run` steps may not print.
-fn applied(output: String, steps: &[Step], plan: &PlanRecord) -> Outcome {
+fn applied(output: String, verification: Option<Verification>, steps: &[Step], plan: &PlanRecord) -> Outcome {
     let builtin = steps.iter().any(|step| matches!(step, Step::Apply { .. }));
     let (added, changed, destroyed) = apply_counts(&output).unwrap_or(if builtin {
         (plan.summary.add, plan.summary.change, plan.summary.destroy)
     } else {
         (0, 0, 0)
     });
-    Outcome::Applied(Applied { added, changed, destroyed, output, part: plan.part.clone() })
+    Outcome::Applied(Applied { added, changed, destroyed, output, part: plan.part.clone(), verification })
 }

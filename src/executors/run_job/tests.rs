@@ -164,6 +164,7 @@ impl Scene {
             plan: PlanUse::Make { id: PLAN_ID.to_owned().into(), dirs: vec!["net".into()], changes_key: None },
             policies: None,
             keeps_no_files: false,
+            verify: false,
         };
         RemoteSpec {
             version: VERSION.into(),
@@ -305,6 +306,7 @@ async fn a_plan_is_applied_by_another_job_at_the_same_root() {
         left: made.left,
         approved: None,
         guards: Vec::new(),
+        arguments: Vec::new(),
     });
     let applied = ended(scene.run('2', &apply).await);
     assert_eq!(applied.ran.ending, Ending::Done, "{:?}", applied.ran);

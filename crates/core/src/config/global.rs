@@ -91,6 +91,7 @@ struct RepoEntry {
     merge_method: Option<MergeMethod>,
     delete_source_branch_on_merge: Option<bool>,
     replan_after_failed_apply: Option<bool>,
+    verify_applies: Option<bool>,
     repo_locks: Option<LockMode>,
     apply_scope: Option<ApplyScope>,
     on_merge: Option<OnMerge>,
@@ -205,6 +206,8 @@ pub struct RepoRules {
     pub delete_source_branch_on_merge: bool,
     /// `replan_after_failed_apply`: a project is planned again once its apply has failed.
     pub replan_after_failed_apply: bool,
+    /// `verify_applies`: the job of an apply plans again, and tells what is left.
+    pub verify_applies: bool,
     /// `repo_locks`, including the old key `repo_locking`.
     pub repo_locks: LockMode,
     /// `apply_scope`; absent if the mode decides.
@@ -358,6 +361,7 @@ impl GlobalConfig {
                 .unwrap_or_default(),
             replan_after_failed_apply: last_said(&matching, |entry| &entry.replan_after_failed_apply)
                 .unwrap_or_default(),
+            verify_applies: last_said(&matching, |entry| &entry.verify_applies).unwrap_or_default(),
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
             apply_scope: last_said(&matching, |entry| &entry.apply_scope),
             on_merge: last_said(&matching, |entry| &entry.on_merge).unwrap_or_default(),

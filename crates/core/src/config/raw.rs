@@ -43,6 +43,7 @@ pub(super) struct RawRepo {
     pub(super) merge_method: Option<LocatedText>,
     pub(super) delete_source_branch_on_merge: Option<bool>,
     pub(super) replan_after_failed_apply: Option<bool>,
+    pub(super) verify_applies: Option<bool>,
     pub(super) repo_locking: Option<Spanned<bool>>,
     pub(super) repo_locks: Option<RawRepoLocks>,
     pub(super) apply_scope: Option<LocatedText>,

@@ -272,6 +272,26 @@ pub struct Applied {
     /// The flags that limited its plan to a part of the project, such as `-target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
+    /// What a plan at its end showed; absent without `verify_applies`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
+}
+
+/// A plan at the end of an apply, which shows whether the apply has left anything to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verification {
+    /// The totals of the plan; absent if its steps print none.
+    Planned(Option<PlanSummary>),
+    /// It failed, or was stopped. The log has the reason.
+    Failed,
+}
+
+impl Verification {
+    /// Returns true if the plan has no changes.
+    pub fn is_clean(&self) -> bool {
+        matches!(self, Verification::Planned(Some(summary)) if summary.no_changes)
+    }
 }
 
 /// Reason for a refusal, with the facts that its wording needs.

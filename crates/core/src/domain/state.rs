@@ -205,6 +205,9 @@ pub struct PlanRecord {
     /// Its automatic apply; [`AutoApply::Never`] also if somebody cancelled it, or if it was refused.
     #[serde(default, skip_serializing_if = "AutoApply::is_never")]
     pub auto_apply: AutoApply,
+    /// Arguments for Terraform that its command gave, such as `-var region=eu`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
 }
 
 /// The packed tree of a plan that was made on an executor. The plan is applied in this tree, at the same path.

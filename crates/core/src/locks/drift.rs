@@ -158,6 +158,7 @@ mod tests {
             guards: Vec::new(),
             tree: None,
             auto_apply: crate::domain::AutoApply::Never,
+            arguments: Vec::new(),
         }
     }
 

@@ -120,6 +120,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         guards: Vec::new(),
         tree: None,
         auto_apply: crate::domain::AutoApply::Never,
+        arguments: Vec::new(),
     }
 }
 

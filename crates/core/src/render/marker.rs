@@ -276,6 +276,9 @@ pub fn result(job: &JobOutcome, executable: &str) -> String {
         }
         Outcome::Applied(a) => {
             row.put("apply", json!({"added": a.added, "changed": a.changed, "destroyed": a.destroyed}));
+            if let Some(verification) = &a.verification {
+                row.put("nothing_left", json!(verification.is_clean()));
+            }
         }
         _ => {}
     }

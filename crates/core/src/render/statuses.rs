@@ -258,7 +258,7 @@ impl Statuses {
             Outcome::Deferred { on } => format!("Waits for {}", wording::labels(on)),
             Outcome::Applied(a) => {
                 let left = if a.part.is_some() { format!(",{OF_PART}") } else { String::new() };
-                format!("{} added, {} changed, {} destroyed{left}", a.added, a.changed, a.destroyed)
+                format!("{}{left}", wording::applied_counts(a))
             }
             Outcome::Ran { .. } => "Done".to_owned(),
             Outcome::PoliciesChecked(report) => Statuses::policy_line(report),

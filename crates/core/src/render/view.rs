@@ -11,7 +11,7 @@ use super::RenderOptions;
 use super::markdown;
 use super::room::CommentRoom;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Applied, Fault, JobOutcome, Outcome, PlanHold, Planned, Reason};
+use crate::domain::outcome::{Fault, JobOutcome, Outcome, PlanHold, Planned, Reason};
 use crate::domain::reply::{Reply, Results};
 use crate::domain::{CommitSha, ProjectId};
 use crate::wording;
@@ -161,9 +161,11 @@ impl Maker<'_> {
             }
             Outcome::Applied(applied) => {
                 view.kind = "applied";
-                view.state = Value::from(if applied.part.is_some() { "✓ applied in part" } else { "✓ applied" });
+                let part = if applied.part.is_some() { " in part" } else { "" };
+                view.state =
+                    Value::from(format!("✓ applied{part}{}", wording::verified(applied.verification.as_ref())));
                 view.delta = delta(applied.added, applied.changed, applied.destroyed);
-                view.counts = applied_counts(applied);
+                view.counts = wording::applied_counts(applied);
                 if is_told {
                     (view.highlights, view.output) = self.apply_output(&applied.output, view.log.as_deref());
                 }
@@ -373,8 +375,4 @@ fn wording_lock(options: &RenderOptions, repo: &crate::domain::RepoId, project: 
     let key = crate::domain::state::lock_id(repo, project);
     let query: String = url::form_urlencoded::byte_serialize(key.as_bytes()).collect();
     format!("{}/lock?id={query}", options.url)
-}
-
-fn applied_counts(applied: &Applied) -> String {
-    format!("{} added, {} changed, {} destroyed", applied.added, applied.changed, applied.destroyed)
 }

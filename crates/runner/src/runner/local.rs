@@ -26,6 +26,7 @@ mod terragrunt;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod verification;
 mod ways_out;
 
 pub use artifacts::{PlanGone, archive_path, missing_preparation, plan_path, write_private};
@@ -171,6 +172,10 @@ impl Local {
             self.remove_plan_file(place).await;
         }
         let ran = self.steps(spec, place, &io, (&killed, &timeline)).await;
+        let verification = match ran.is_ok() {
+            true => self.verify(spec, place, &io, (&killed, &timeline)).await,
+            false => None,
+        };
         drop(turn);
         let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
@@ -198,7 +203,7 @@ impl Local {
         };
         let (log_lines, JobTimes { steps, marks }) = timeline.into_times();
         let job = spec.job.clone();
-        Ran { job, ending, output, plan, errored_state, state_lock, log_lines, policies, steps, marks }
+        Ran { job, ending, output, plan, errored_state, state_lock, log_lines, policies, verification, steps, marks }
     }
 
     /// Runs the steps. Sets `killed` if a process of them was killed, and adds to their times.

@@ -5,6 +5,7 @@ use tidelock_core::config::workflow::{EnvValue, Step};
 use tidelock_core::domain::JobId;
 use tidelock_core::domain::guards::TrippedGuard;
 use tidelock_core::domain::job_times::{StepKind, StepTime, TimeMark};
+use tidelock_core::domain::outcome::Verification;
 use tidelock_core::domain::plan_digest::ChangesDigest;
 use tidelock_core::domain::state::{LeftFiles, StateLock};
 
@@ -28,6 +29,9 @@ pub struct Ran {
     /// Results of a policy check.
     #[serde(default)]
     pub policies: Option<PoliciesRan>,
+    /// What the plan at the end of an apply showed; absent if none was wanted, or the apply failed.
+    #[serde(default)]
+    pub verification: Option<Verification>,
     /// Time of each step that began, in order. Lines are counted as in [`Ran::log_lines`].
     #[serde(default)]
     pub steps: Vec<StepTime>,

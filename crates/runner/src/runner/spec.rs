@@ -46,6 +46,9 @@ pub struct JobSpec {
     /// True if the tree is gone after the job, so that no state may be a file in it.
     #[serde(default)]
     pub keeps_no_files: bool,
+    /// True if an apply plans again at its end.
+    #[serde(default)]
+    pub verify: bool,
 }
 
 /// Policies that a plan is checked against.
@@ -230,11 +233,14 @@ pub struct PlanReference {
     /// Guards that it trips, by the server's record.
     #[serde(default)]
     pub guards: Vec<TrippedGuard>,
+    /// Arguments for Terraform that it was made with.
+    #[serde(default)]
+    pub arguments: Vec<String>,
 }
 
 impl From<&PlanRecord> for PlanReference {
     fn from(plan: &PlanRecord) -> PlanReference {
-        let PlanRecord { id, path, sha256, left, guards, .. } = plan.clone();
-        PlanReference { id, path, sha256, left, approved: None, guards }
+        let PlanRecord { id, path, sha256, left, guards, arguments, .. } = plan.clone();
+        PlanReference { id, path, sha256, left, approved: None, guards, arguments }
     }
 }

@@ -312,6 +312,7 @@ pub(super) fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecor
         guards: Vec::new(),
         tree: None,
         auto_apply: crate::domain::AutoApply::Never,
+        arguments: Vec::new(),
     }
 }
 

@@ -176,7 +176,7 @@ fn applies() {
         job(
             CommandName::Apply,
             project,
-            Outcome::Applied(Applied { added: 1, changed: 1, destroyed: 0, output, part: None }),
+            Outcome::Applied(Applied { added: 1, changed: 1, destroyed: 0, output, part: None, verification: None }),
         )
     };
     assert_snapshot!(read(&one(applied(network())), &options()).replace("x: Creating...\n", ""), @r#"

@@ -1,6 +1,6 @@
 //! Context of several results: counts, totals, and commands for all of them.
 
-use super::{Maker, Offer, applied_counts, capitalized};
+use super::{Maker, Offer, capitalized};
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PlanHold, PlanSummary, Planned};
@@ -203,7 +203,7 @@ fn sum(command: CommandName, results: &Results) -> String {
         }
         CommandName::Apply if results.shown().any(|job| !job.outcome.is_success()) => {
             let nothing = applied.added + applied.changed + applied.destroyed == 0;
-            if nothing { String::new() } else { applied_counts(&applied) }
+            if nothing { String::new() } else { wording::applied_counts(&applied) }
         }
         _ => String::new(),
     }
@@ -233,7 +233,7 @@ fn totals_line(command: CommandName, results: &Results) -> String {
         ]
     } else if command == CommandName::Apply {
         if ok == all {
-            return format!("Applied {all} projects: {}", applied_counts(&applied_sum(results)));
+            return format!("Applied {all} projects: {}", wording::applied_counts(&applied_sum(results)));
         }
         let refused = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
         vec![(ok, "applied"), (refused, "refused"), (all - ok - refused, "failed")]

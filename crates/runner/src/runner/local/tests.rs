@@ -178,6 +178,7 @@ async fn plan_of(source: &Path) -> JobSpec {
         plan: PlanUse::Make { id: "b".repeat(32).into(), dirs: vec!["net".into()], changes_key: Some("key".into()) },
         policies: None,
         keeps_no_files: false,
+        verify: false,
     }
 }
 
@@ -225,6 +226,7 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
         left: made.left,
         approved: None,
         guards: Vec::new(),
+        arguments: Vec::new(),
     };
     for file in [path, archive_path(&plan.id)] {
         std::fs::create_dir_all(two.data_dir.join(&file).parent().unwrap()).unwrap();

@@ -190,6 +190,9 @@ pub(super) const SECTIONS: &[Section] = &[
             key("replan_after_failed_apply", "With `true`, [plan a project again](#after-a-failed-apply) once its apply has failed.")
                 .default("false")
                 .only_here(),
+            key("verify_applies", "With `true`, an apply [plans again at its end](#verified-applies), and the comment says whether anything is left.")
+                .default("false")
+                .only_here(),
         ],
     },
     Section {

@@ -1,0 +1,35 @@
+//! A plan at the end of an apply, which shows whether the apply has left anything to change. It changes nothing about how the job ends.
+
+use super::{Io, Local, Place};
+use crate::runner::local::timeline::Timeline;
+use crate::runner::spec::{JobSpec, PlanUse, Steps};
+use crate::terraform::summary::plan_summary;
+use std::sync::atomic::AtomicBool;
+use tidelock_core::domain::command::CommandName;
+use tidelock_core::domain::outcome::Verification;
+
+impl Local {
+    /// Runs the plan stage of the workflow again, with the arguments of the plan that was applied. Its plan file is not kept.
+    pub(super) async fn verify(
+        &self,
+        spec: &JobSpec,
+        place: &Place,
+        io: &Io<'_>,
+        so_far: (&AtomicBool, &Timeline),
+    ) -> Option<Verification> {
+        let PlanUse::Apply(plan) = &spec.plan else { return None };
+        if !spec.verify {
+            return None;
+        }
+        (io.log)("Planning again, to see whether the apply has left anything to change");
+        let mut again = spec.clone();
+        again.command.name = CommandName::Plan;
+        again.command.extra_args.clone_from(&plan.arguments);
+        again.steps = Steps::Stage { first: Vec::new(), steps: spec.project.workflow.plan.clone() };
+        again.plan = PlanUse::None;
+        Some(match self.steps(&again, place, io, so_far).await {
+            Ok(ran) => Verification::Planned(plan_summary(&ran.output)),
+            Err(_) => Verification::Failed,
+        })
+    }
+}
