@@ -87,6 +87,7 @@ mod tests {
             state_lock: LockTrace { machine: "m".repeat(5000), killed: true, met: Some(met) },
             log_lines: 0,
             policies: None,
+            verification: None,
             steps: Vec::new(),
             marks: Vec::new(),
         }

@@ -326,6 +326,7 @@ fn ended_without_result(spec: &JobSpec, problem: StepProblem) -> Ran {
         state_lock: LockTrace { machine: String::new(), killed: false, met: None },
         log_lines: 0,
         policies: None,
+        verification: None,
         steps: Vec::new(),
         marks: Vec::new(),
     }

@@ -4,7 +4,7 @@ use crate::support::*;
 
 const KEY: &str = "verify_applies: true";
 /// A plan stage with changes before the apply; after it, whatever `after` prints.
-const PLAN: &str = "echo \"with [$COMMENT_ARGS]\" >> {tmp}/plans; if [ -e {tmp}/applied ]; then sh {tmp}/after; else echo 'Plan: 1 to add, 0 to change, 0 to destroy.'; fi";
+const PLAN: &str = "printf 'with [%s]\\n' \"$COMMENT_ARGS\" >> {tmp}/plans; if [ -e {tmp}/applied ]; then sh {tmp}/after; else echo 'Plan: 1 to add, 0 to change, 0 to destroy.'; fi";
 const APPLY: &str = "echo x >> {tmp}/applied; echo 'Apply complete! Resources: 1 added, 0 changed, 0 destroyed.'";
 const NOTHING: &str = "echo 'No changes. Your infrastructure matches the configuration.'";
 
@@ -44,7 +44,10 @@ fn the_comment_says_whether_a_new_plan_has_changes() {
         applied_with(ctx, "arguments", NOTHING, "-d net -- -var a=b").await.has("nothing is left");
         let plans = std::fs::read_to_string(ctx.tmp.join("plans")).unwrap();
         let with: Vec<&str> = plans.lines().collect();
-        assert!(with.len() == 3 && with[0] == "with []" && with[1].contains("var") && with[1] == with[2], "{plans}");
+        assert!(
+            with.len() == 3 && with[0] == "with []" && with[1].contains("\\v\\a\\r") && with[1] == with[2],
+            "{plans}"
+        );
     });
 }
 
@@ -86,7 +89,7 @@ fn an_apply_counts_whatever_becomes_of_the_new_plan() {
         ctx.reached("after", 2).await;
         ctx.server.kill().await;
         ctx.server.start().await;
-        ctx.next(&pull).await.is_message("interrupted");
+        ctx.next(&pull).await.is("apply", "error").because("interrupted");
         assert_eq!(ctx.lines("applied"), 1, "it is not repeated");
     });
 }
@@ -102,5 +105,20 @@ fn the_job_of_an_executor_plans_again_itself() {
             .await
             .is("apply", "success")
             .has("1 added, 0 changed, 0 destroyed, nothing is left");
+    });
+}
+
+#[test]
+fn a_guard_that_was_overridden_does_not_stop_the_new_plan() {
+    let keys = format!("{KEY}\nguards: [{{name: no-scripts, forbid: [provisioners], override: ['user:alice']}}]");
+    let script =
+        "resource \"terraform_data\" \"script\" {\n  provisioner \"local-exec\" {\n    command = \"true\"\n  }\n}\n";
+    run_test(Setup::projects(&["net"]).repos_yaml(&workflow(&keys, &["init", "plan"], &["apply"])), async |ctx| {
+        let pull = ctx
+            .open_as("alice", "change", &[("net/main.tf", &(terraform("net", "2") + script))], Default::default())
+            .await;
+        ctx.next(&pull).await.has("no-scripts");
+        ctx.say(&pull, "atlantis plan --override no-scripts -m 'a script is needed'").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("nothing is left");
     });
 }

@@ -136,6 +136,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         guards: Vec::new(),
         tree: None,
         auto_apply: tidelock_core::domain::AutoApply::Never,
+        arguments: Vec::new(),
     }
 }
 

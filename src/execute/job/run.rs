@@ -77,8 +77,12 @@ impl JobRun<'_> {
                 (steps, PlanUse::Apply(PlanReference { approved, ..PlanReference::from(plan.record()) }))
             }
         };
-        let verify = matches!(plan, PlanUse::Apply(_)) && work.rules.verify_applies && !work.pull.id.is_branch();
-        let later = if verify { config.workflow.plan.as_slice() } else { &[] };
+        let is_verified = matches!(plan, PlanUse::Apply(_)) && work.rules.verify_applies && !work.pull.id.is_branch();
+        let mut stages = match &steps {
+            Steps::Stage { first, steps } => vec![first.as_slice(), steps],
+            Steps::Version | Steps::ForceUnlock { .. } => Vec::new(),
+        };
+        stages.extend(is_verified.then_some(config.workflow.plan.as_slice()));
         let spec = JobSpec {
             job: self.record.id.clone(),
             run: work.run.id.clone(),
@@ -86,7 +90,7 @@ impl JobRun<'_> {
             tree: ready.tree.clone(),
             project: config.clone(),
             command: work.command.clone(),
-            answers: answers(ctx, work, facts, (&steps, later)).await,
+            answers: answers(ctx, work, facts, &stages).await,
             steps,
             tool: ToolSpec {
                 distribution: ready.place.tool.distribution,
@@ -102,7 +106,7 @@ impl JobRun<'_> {
             plan,
             policies: checked_with,
             keeps_no_files: self.record.remote.is_some(),
-            verify,
+            verify: is_verified.then(|| ctx.settings.step_limit(CommandName::Plan)),
         };
         if let Some(remote) = self.record.remote.clone() {
             return self.run_remote(&remote, &spec, ready, read).await;
@@ -162,10 +166,10 @@ impl JobRun<'_> {
     }
 }
 
-/// Returns the answers about the pull request for the steps of a job, and for those of a stage after them. The host is asked only if a step of the user could read them.
-async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, (steps, later): (&Steps, &[Step])) -> Answers {
+/// Returns the answers about the pull request for the steps of a job. The host is asked only if a step of the user could read them.
+async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, stages: &[&[Step]]) -> Answers {
     let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
-    let are_read = matches!(steps, Steps::Stage { first, steps } if first.iter().chain(steps).chain(later).any(reads));
+    let are_read = stages.iter().copied().flatten().any(reads);
     if !are_read || work.pull.id.is_branch() || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
         return Answers::default();
     }

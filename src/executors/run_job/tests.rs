@@ -164,7 +164,7 @@ impl Scene {
             plan: PlanUse::Make { id: PLAN_ID.to_owned().into(), dirs: vec!["net".into()], changes_key: None },
             policies: None,
             keeps_no_files: false,
-            verify: false,
+            verify: None,
         };
         RemoteSpec {
             version: VERSION.into(),

@@ -234,6 +234,7 @@ impl<'a> Work<'a> {
             state_lock: LockTrace { machine: machine(), killed: false, met: None },
             log_lines: 0,
             policies: None,
+            verification: None,
             steps: Vec::new(),
             marks: Vec::new(),
         };

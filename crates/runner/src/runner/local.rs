@@ -173,7 +173,7 @@ impl Local {
         }
         let ran = self.steps(spec, place, &io, (&killed, &timeline)).await;
         let verification = match ran.is_ok() {
-            true => self.verify(spec, place, &io, (&killed, &timeline)).await,
+            true => self.verify(spec, place, &io, &killed, &timeline).await,
             false => None,
         };
         drop(turn);

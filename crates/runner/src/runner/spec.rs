@@ -46,9 +46,9 @@ pub struct JobSpec {
     /// True if the tree is gone after the job, so that no state may be a file in it.
     #[serde(default)]
     pub keeps_no_files: bool,
-    /// True if an apply plans again at its end.
+    /// Time limit of each step of the plan at the end of an apply; absent if there is no such plan.
     #[serde(default)]
-    pub verify: bool,
+    pub verify: Option<Duration>,
 }
 
 /// Policies that a plan is checked against.

@@ -178,7 +178,7 @@ async fn plan_of(source: &Path) -> JobSpec {
         plan: PlanUse::Make { id: "b".repeat(32).into(), dirs: vec!["net".into()], changes_key: Some("key".into()) },
         policies: None,
         keeps_no_files: false,
-        verify: false,
+        verify: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plan at the end of an apply, which shows whether the apply has left anything to change. It changes nothing about how the job ends.
 
+use super::timeline::Timeline;
 use super::{Io, Local, Place};
-use crate::runner::local::timeline::Timeline;
 use crate::runner::spec::{JobSpec, PlanUse, Steps};
 use crate::terraform::summary::plan_summary;
 use std::sync::atomic::AtomicBool;
@@ -15,19 +15,20 @@ impl Local {
         spec: &JobSpec,
         place: &Place,
         io: &Io<'_>,
-        so_far: (&AtomicBool, &Timeline),
+        killed: &AtomicBool,
+        timeline: &Timeline,
     ) -> Option<Verification> {
-        let PlanUse::Apply(plan) = &spec.plan else { return None };
-        if !spec.verify {
-            return None;
-        }
+        let (PlanUse::Apply(plan), Some(timeout)) = (&spec.plan, spec.verify) else { return None };
         (io.log)("Planning again, to see whether the apply has left anything to change");
         let mut again = spec.clone();
         again.command.name = CommandName::Plan;
         again.command.extra_args.clone_from(&plan.arguments);
+        // Its code is that of the plan, whose guards somebody has overridden.
+        again.command.overrides.extend(plan.guards.iter().map(|guard| guard.name.clone()));
+        again.limits.timeout = timeout;
         again.steps = Steps::Stage { first: Vec::new(), steps: spec.project.workflow.plan.clone() };
         again.plan = PlanUse::None;
-        Some(match self.steps(&again, place, io, so_far).await {
+        Some(match self.steps(&again, place, io, (killed, timeline)).await {
             Ok(ran) => Verification::Planned(plan_summary(&ran.output)),
             Err(_) => Verification::Failed,
         })
