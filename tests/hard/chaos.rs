@@ -8,6 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "whoever runs many trials reads how they went")]
 
+mod approvals;
 #[path = "../it/kubernetes/cluster.rs"]
 #[expect(dead_code, reason = "the tests of Kubernetes use the rest of it")]
 mod cluster;
@@ -25,6 +26,7 @@ mod rest;
 mod server;
 mod trace;
 
+use approvals::ApplyCause;
 use engines::JobEngine;
 use player::Trial;
 use server::Ending;
@@ -71,6 +73,12 @@ fn number(name: &str, usual: u64) -> u64 {
 
 /// Plays the trials of one test, and reports all violations at its end.
 fn play(host: HostKind, locking: Locking, jobs: JobsAt, ending: Ending) {
+    play_with(Trial { host, locking, jobs, applies: ApplyCause::Comment, ending, seed: 0 });
+}
+
+/// Does the same with seeds in place of this trial's.
+fn play_with(like: Trial) {
+    let Trial { host, locking, jobs, ending, .. } = like;
     let (trials, seed) = (number("TIDELOCK_CHAOS_TRIALS", TRIALS), number("TIDELOCK_CHAOS_SEED", 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let began = Instant::now();
@@ -78,8 +86,7 @@ fn play(host: HostKind, locking: Locking, jobs: JobsAt, ending: Ending) {
         let one = async |first: u64| {
             let mut found = Vec::new();
             for number in (first..trials).step_by(MAX_CONCURRENT as usize) {
-                let trial =
-                    Trial { host, locking, jobs, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
+                let trial = Trial { seed: seed.wrapping_mul(1_000_003).wrapping_add(number), ..like };
                 let played = Instant::now();
                 let violations = trial.play().await;
                 println!(
@@ -156,6 +163,27 @@ on_other_hosts! {
     gitea: Gitea;
     bitbucket_cloud: BitbucketCloud;
     bitbucket_data_center: BitbucketDataCenter;
+}
+
+/// Approvals cause the applies.
+mod approvals_apply {
+    use super::*;
+
+    macro_rules! with_each_ending {
+        ($($name:ident: $host:ident, $ending:expr;)*) => {
+            $(#[test] fn $name() {
+                let (host, locking, jobs) = (HostKind::$host, Locking::OnPlan, JobsAt::Server);
+                play_with(Trial { host, locking, jobs, applies: ApplyCause::Approval, ending: $ending, seed: 0 });
+            })*
+        };
+    }
+
+    with_each_ending! {
+        none: Github, Ending::None;
+        sigkill_kept: Github, Ending::Sigkill { disk_lost: false };
+        sigkill_lost: Gitlab, Ending::Sigkill { disk_lost: true };
+        sigterm_overlap: Github, Ending::SigtermOverlap;
+    }
 }
 
 /// Jobs run at an executor, and go on when the server ends. In most trials some are killed. The engine is `process`, or what

@@ -1,5 +1,6 @@
 //! Judges a trace: conditions that hold in whatever way the server ended.
 
+use super::approvals::{self, ApplyCause};
 use super::trace::{Act, Event, JobsAt, Locking, Result, Trace};
 use super::{job_ends, owners};
 use std::collections::BTreeMap;
@@ -22,6 +23,9 @@ pub(crate) fn violations(trace: &Trace) -> Vec<String> {
         Locking::Strict => found.extend(owners::violations(trace)),
     }
     applies(trace, &mut found);
+    if trace.applies == ApplyCause::Approval {
+        found.extend(approvals::violations(trace));
+    }
     if trace.jobs != JobsAt::Server {
         found.extend(job_ends::violations(trace));
     }
@@ -33,7 +37,7 @@ pub(crate) fn events_of(trace: &Trace, pull: u64) -> impl DoubleEndedIterator<It
     trace.events.iter().enumerate().filter(move |(_, event)| event.pull() == Some(pull))
 }
 
-fn succeeded(results: &[Result]) -> bool {
+pub(super) fn succeeded(results: &[Result]) -> bool {
     !results.is_empty() && results.iter().all(|result| result.outcome == "success")
 }
 
@@ -71,8 +75,13 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
             Event::Said { act, accepted, .. } => {
                 *said.entry(act.answered_by()).or_insert(0) += 1;
                 // A closing gets no comment if nothing was held. An unlock whose delivery was missed may be found first.
-                let is_owed = act.answered_by() != "cleanup"
-                    || (!held(trace, pull, place).is_empty() && !has_missed_unlock(trace, pull, place));
+                let is_owed = match act {
+                    Act::Approve => false,
+                    act if act.answered_by() == "cleanup" => {
+                        !held(trace, pull, place).is_empty() && !has_missed_unlock(trace, pull, place)
+                    }
+                    _ => true,
+                };
                 *owed.entry(act.answered_by()).or_insert(0) += i32::from(*accepted && is_owed);
             }
             Event::Answered { command, results, text, .. } => {

@@ -1,5 +1,6 @@
 //! The judge finds each fault that is put into a good trace.
 
+use super::approvals::ApplyCause;
 use super::judge::violations;
 use super::trace::{Act, Applied, Event, Result, Trace};
 
@@ -128,4 +129,54 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     trace.events.remove(11);
     trace.applied.clear();
     assert!(!violations(&trace).iter().any(|violation| violation.starts_with("lost_")), "{:?}", violations(&trace));
+}
+
+/// Pull request 1 is planned, approved and applied without a command.
+fn approved() -> Trace {
+    let ran = |is_apply| Event::Ran { is_apply, pull: 1, dir: "a".to_owned(), plan: "one".to_owned() };
+    Trace {
+        events: vec![
+            said_event(1, Act::Open),
+            ran(false),
+            answered(1, "plan", &[DONE]),
+            said_event(1, Act::Approve),
+            ran(true),
+            answered(1, "apply", &[DONE]),
+        ],
+        dirs: [(1, vec!["a".to_owned()])].into(),
+        statuses: Vec::new(),
+        applies: ApplyCause::Approval,
+        ..good()
+    }
+}
+
+#[test]
+fn applies_without_an_approval_and_approvals_without_an_apply_are_found() {
+    assert_eq!(violations(&approved()), Vec::<String>::new());
+    let found = |change: &dyn Fn(&mut Vec<Event>)| {
+        let mut trace = approved();
+        change(&mut trace.events);
+        trace.applied.retain(|_| trace.events.iter().any(|event| matches!(event, Event::Ran { is_apply: true, .. })));
+        violations(&trace).join("\n")
+    };
+    let unapproved = found(&|events| drop(events.remove(3)));
+    assert!(unapproved.contains("unapproved_apply: one of 1"), "{unapproved}");
+    let early = found(&|events| {
+        let approval = events.remove(3);
+        events.insert(0, approval);
+    });
+    assert!(early.contains("unapproved_apply: one of 1"), "{early}");
+    let lost = found(&|events| events.truncate(4));
+    assert!(lost.contains("lost_approval: all of 1"), "{lost}");
+    // A person who acts again may prevent the apply, and one that failed is not repeated.
+    let pushed = found(&|events| {
+        events.truncate(4);
+        events.push(said_event(1, Act::Push));
+    });
+    assert!(!pushed.contains("lost_approval"), "{pushed}");
+    let failed = found(&|events| {
+        events[5] = answered(1, "apply", &[("a", "error", "interrupted")]);
+        events.extend([said_event(1, Act::Plan), answered(1, "plan", &[DONE]), said_event(1, Act::Approve)]);
+    });
+    assert!(!failed.contains("lost_approval"), "{failed}");
 }

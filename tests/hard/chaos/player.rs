@@ -2,6 +2,7 @@
 //! rest.
 
 use super::Seeded;
+use super::approvals::ApplyCause;
 use super::engines::Surroundings;
 use super::job_kills::{self, JobKills};
 use super::judge::violations;
@@ -32,7 +33,7 @@ const DIRS: [&str; 2] = ["a", "b"];
 const WORKFLOW: &str = r#"{executors}repos:
   - id: /.*/
     workflow: counted
-    repo_locks: {mode: {mode}}{people}{executor}
+    repo_locks: {mode: {mode}}{people}{executor}{applies}
 workflows:
   counted:
     plan:
@@ -55,10 +56,12 @@ const EXECUTOR: &str = "\n    executor: [{plan: jobs, apply: jobs}]";
 /// Lets jobs of an executor take up to a second longer, so that they outlive a server and are met by the next one.
 const LONGER: &str = r#"sleep 0.$(od -An -N1 -tu1 /dev/urandom | tr -d " "); "#;
 
+#[derive(Clone, Copy)]
 pub(crate) struct Trial {
     pub(crate) host: HostKind,
     pub(crate) locking: Locking,
     pub(crate) jobs: JobsAt,
+    pub(crate) applies: ApplyCause,
     pub(crate) ending: Ending,
     pub(crate) seed: u64,
 }
@@ -68,6 +71,7 @@ pub(super) struct Play {
     pub(super) forge: Forge,
     pub(super) repo: Repo,
     pub(super) locking: Locking,
+    applies: ApplyCause,
     pub(super) dir: PathBuf,
     pub(super) surroundings: Surroundings,
     pub(super) trace: Mutex<Trace>,
@@ -114,6 +118,7 @@ impl Trial {
             JobsAt::Executor(_) => (format!("executors: {{jobs: {}}}\n", surroundings.executor), EXECUTOR, LONGER),
         };
         let rules = WORKFLOW.replace("{mode}", mode).replace("{people}", people).replace("{fails}", fails);
+        let rules = rules.replace("{applies}", self.applies.keys());
         let rules =
             rules.replace("{executors}", &executors).replace("{executor}", executor).replace("{longer}", longer);
         let (seen, home) = (dir.join("seen"), dir.join("home"));
@@ -121,11 +126,12 @@ impl Trial {
         std::fs::write(dir.join("repos.yaml"), rules.replace("{seen}", seen.to_str().unwrap())).unwrap();
         let servers = Servers::new(forge.clone(), dir, surroundings.settings.clone(), surroundings.variables.clone());
         let mark = self.host.pull_mark().to_string();
-        let trace = Trace { mark, locking: self.locking, jobs: self.jobs, ..Trace::default() };
+        let trace = Trace { mark, locking: self.locking, jobs: self.jobs, applies: self.applies, ..Trace::default() };
         let play = Arc::new(Play {
             forge,
             repo,
             locking: self.locking,
+            applies: self.applies,
             dir: dir.to_owned(),
             surroundings,
             trace: Mutex::new(trace),
@@ -292,7 +298,8 @@ impl Play {
         let dirs = random.pick(&[&DIRS[..1], &DIRS[..1], &DIRS[1..], &DIRS[..]]);
         let reader = self.open(&format!("person-{person}"), dirs).await;
         for number in 0..2 + random.below(3) {
-            let mut act = random.pick(&[Act::Apply, Act::Apply, Act::Apply, Act::Plan, Act::Push, Act::Unlock]);
+            let apply = self.applies.act();
+            let mut act = random.pick(&[apply, apply, apply, Act::Plan, Act::Push, Act::Unlock]);
             if self.locking == Locking::Strict && act == Act::Unlock && random.below(2) == 0 {
                 act = Act::AcceptDrift;
             }
@@ -344,6 +351,7 @@ impl Play {
             }
             Act::Plan => _ = pull.comment("bob", "atlantis plan").unwrap(),
             Act::Apply | Act::ApplyMerged => _ = pull.comment("bob", "atlantis apply").unwrap(),
+            Act::Approve => pull.approve("bob").unwrap(),
             Act::Unlock => _ = pull.comment("bob", "atlantis unlock").unwrap(),
             Act::AcceptDrift => _ = pull.comment("bob", "atlantis unlock --accept-drift -m \"it is so\"").unwrap(),
             Act::Close => pull.close().unwrap(),
@@ -396,13 +404,13 @@ impl Play {
 
     async fn read_answer(&self, pull: &Pull, act: Act, accepted: bool) {
         // A closing may get no comment.
-        let limit = if accepted && act.answered_by() != "cleanup" { self.patience } else { HOPE };
+        let limit = if accepted && !act.may_be_unanswered() { self.patience } else { HOPE };
         let began = Instant::now();
         while began.elapsed() < limit {
             if self.read(pull).iter().any(|command| act.is_answered_by(command)) {
                 return;
             }
-            if act.answered_by() == "cleanup" && accepted && began.elapsed() > REST * 3 {
+            if act.may_be_unanswered() && accepted && began.elapsed() > REST * 3 {
                 return;
             }
             tokio::time::sleep(LOOK).await;
@@ -413,7 +421,7 @@ impl Play {
     async fn probe(&self, random: &mut Seeded) {
         for pull in self.repo.pulls().unwrap().into_iter().filter(|pull| pull.is_open().unwrap()) {
             if random.below(2) == 0 {
-                self.act(&Reader { pull, file: String::new() }, Act::Apply, 0).await;
+                self.act(&Reader { pull, file: String::new() }, self.applies.act(), 0).await;
             }
         }
         for dir in DIRS {

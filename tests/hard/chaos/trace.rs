@@ -1,5 +1,6 @@
 //! Observations of a trial from outside: acts of people, answers of the server, and the state at the end.
 
+use super::approvals::ApplyCause;
 use super::engines::JobEngine;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub(crate) enum Act {
     Push,
     Plan,
     Apply,
+    /// An approval, which causes an apply.
+    Approve,
     Unlock,
     AcceptDrift,
     Close,
@@ -41,7 +44,7 @@ impl Act {
     pub(crate) fn answered_by(self) -> &'static str {
         match self {
             Act::Open | Act::Push | Act::Plan => "plan",
-            Act::Apply | Act::ApplyMerged => "apply",
+            Act::Apply | Act::Approve | Act::ApplyMerged => "apply",
             Act::Unlock | Act::AcceptDrift => "unlock",
             Act::Close | Act::Merge => "cleanup",
         }
@@ -50,6 +53,11 @@ impl Act {
     /// Returns true if the pull request gives up its locks and plans.
     pub(crate) fn frees(self) -> bool {
         matches!(self, Act::Unlock | Act::AcceptDrift | Act::Close | Act::Merge)
+    }
+
+    /// Returns true if it may rightly get no answer: nothing was held, or nothing was planned.
+    pub(crate) fn may_be_unanswered(self) -> bool {
+        self.answered_by() == "cleanup" || self == Act::Approve
     }
 
     /// Returns true if a comment with this command may be the answer that a person waits for.
@@ -111,6 +119,7 @@ pub(crate) struct Trace {
     pub(crate) mark: String,
     pub(crate) locking: Locking,
     pub(crate) jobs: JobsAt,
+    pub(crate) applies: ApplyCause,
     pub(crate) events: Vec<Event>,
     /// Directories that each pull request changes.
     pub(crate) dirs: BTreeMap<u64, Vec<String>>,

@@ -4,6 +4,7 @@
 mod faults;
 mod history;
 mod judge;
+mod looks;
 mod merges;
 mod names;
 mod parts;

@@ -37,6 +37,8 @@ faults! {
     PlansOutliveTheBase,
     /// A plan that was applied can be applied again.
     PlansAreUsedTwice,
+    /// An automatic apply uses a plan that was dropped after the look; played by the history.
+    LooksOutlivePlans,
     /// Closing releases applied projects.
     ClosingFrees,
     /// Closing keeps projects that were only planned.

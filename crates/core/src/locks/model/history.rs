@@ -4,6 +4,7 @@ use super::super::*;
 use super::Numbers;
 use super::faults::{self, Fault};
 use super::judge;
+use super::looks::DuePlan;
 use super::merges::UnknownMerge;
 use super::names::{Listing, number_of};
 use super::plans::Planning;
@@ -44,6 +45,15 @@ pub(super) enum Action {
     ApplyBegins {
         pull: u64,
         project: u8,
+        alone: bool,
+    },
+    /// A look finds the plans that are due for an automatic apply.
+    Look {
+        pull: u64,
+    },
+    /// The automatic apply of one of them begins.
+    Due {
+        pull: u64,
         alone: bool,
     },
     /// The running apply, or other change of the state, ends.
@@ -104,7 +114,7 @@ pub(super) enum Action {
 impl Action {
     pub(super) fn random(numbers: &mut Numbers) -> Action {
         let (pull, project) = (1 + numbers.below(PULLS), numbers.below(PROJECTS.into()) as u8);
-        match numbers.below(37) {
+        match numbers.below(41) {
             0..=1 => {
                 let projects = 1 + numbers.below((1 << PROJECTS) - 1) as u8;
                 Action::Push { pull, projects, merges_base: numbers.one_in(2) }
@@ -127,6 +137,8 @@ impl Action {
             29 => Action::MergeUnseen { pull },
             30..=31 => Action::Rename { pull, project },
             32 => Action::Link { pull, project },
+            37..=38 => Action::Look { pull },
+            39..=40 => Action::Due { pull, alone: numbers.one_in(4) },
             _ => Action::Known { pull },
         }
     }
@@ -248,6 +260,8 @@ pub(super) struct Simulation {
     pub(super) replans: Replans,
     /// The way in which pull requests list projects, unless by their directory alone.
     pub(super) listings: BTreeMap<(u64, u8), Listing>,
+    /// Plans that the last look at each pull request found.
+    pub(super) looks: BTreeMap<u64, Vec<DuePlan>>,
 }
 
 pub(super) fn pull_id(number: u64) -> PullId {
@@ -341,6 +355,7 @@ impl Simulation {
             made: 0,
             replans: Replans::default(),
             listings: BTreeMap::new(),
+            looks: BTreeMap::new(),
         }
     }
 
@@ -363,6 +378,8 @@ impl Simulation {
             Action::Planned { pull } => self.planned(pull),
             Action::ApplyBegins { pull, project, alone } => self.apply_begins(pull, project, alone),
             Action::Import { pull, project } => self.import(pull, project),
+            Action::Look { pull } => self.look(pull),
+            Action::Due { pull, alone } => self.due(pull, alone),
             Action::Ends { pull, success } => self.ends(pull, success),
             Action::Merge { pull } => self.merge(pull),
             Action::Close { pull } => self.close(pull),
@@ -462,7 +479,7 @@ impl Simulation {
         }
     }
 
-    fn apply_begins(&mut self, pull: u64, project: u8, alone: bool) -> Result<(), String> {
+    pub(super) fn apply_begins(&mut self, pull: u64, project: u8, alone: bool) -> Result<(), String> {
         let of = self.truth.pulls[&pull].clone();
         let Some(plan) = self.truth.plans.get(&(pull, project)).cloned() else { return Ok(()) };
         // The head is compared before the transaction, and the host is asked for the base branch. A merged pull request is planned and
