@@ -17,6 +17,7 @@ mod job_sweep;
 mod lead;
 mod lease_renewal;
 mod logging;
+mod module_origins;
 mod policies;
 mod retention;
 mod roles;

@@ -26,6 +26,7 @@ pub(crate) use transfer::{
 };
 
 use crate::domain::state::RemoteJob;
+use crate::runner::local::ModuleOrigins;
 use crate::vault::VaultError;
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Clock;
@@ -80,6 +81,7 @@ pub(crate) struct Executors {
     use_plugin_cache: bool,
     bounds: RemoteBounds,
     data_dir: PathBuf,
+    module_origins: ModuleOrigins,
 }
 
 struct EngineWithSlots {
@@ -132,6 +134,8 @@ pub(crate) struct ExecutorSettings {
     pub(crate) use_plugin_cache: bool,
     pub(crate) bounds: RemoteBounds,
     pub(crate) data_dir: PathBuf,
+    /// Sources of modules with tokens that can only read code, for jobs that run `init`.
+    pub(crate) module_origins: ModuleOrigins,
 }
 
 /// Settings of the engine `process`.
@@ -148,8 +152,10 @@ pub(crate) struct ProcessSettings {
 impl Executors {
     /// Returns no executor but `local`.
     pub(crate) fn new(settings: ExecutorSettings) -> Executors {
-        let ExecutorSettings { bucket, clock, leader, tools, use_plugin_cache, bounds, data_dir } = settings;
-        Executors { by_name: BTreeMap::new(), bucket, clock, leader, tools, use_plugin_cache, bounds, data_dir }
+        let ExecutorSettings { bucket, clock, leader, tools, use_plugin_cache, bounds, data_dir, module_origins } =
+            settings;
+        let by_name = BTreeMap::new();
+        Executors { by_name, bucket, clock, leader, tools, use_plugin_cache, bounds, data_dir, module_origins }
     }
 
     /// Adds an executor that runs jobs as processes of this machine, at most `limit` at once.

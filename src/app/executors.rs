@@ -1,5 +1,6 @@
 //! Makes the executors of `repos.yaml`.
 
+use super::module_origins;
 use super::services::{hidden_files, kept_files};
 use crate::config::executors::{CloudRunJob, ExecutorKind};
 use crate::config::global::GlobalConfig;
@@ -11,7 +12,8 @@ use crate::executors::{
 use crate::settings::{BucketAddress, JOB_VARIABLE, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Boottime;
-use anyhow::{Context as _, Result, ensure};
+use crate::vcs::Hosts;
+use anyhow::{Context as _, Result, bail, ensure};
 use std::path::{Path, absolute};
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use std::sync::Arc;
 pub(super) async fn executors(
     settings: &Settings,
     global: &GlobalConfig,
+    hosts: &Hosts,
     bucket: Arc<dyn Bucket>,
 ) -> Result<Executors> {
     let data_dir = absolute(&settings.data_dir)?;
@@ -47,6 +50,7 @@ pub(super) async fn executors(
             kept: kept_files(settings),
         },
         data_dir,
+        module_origins: module_origins::of_executors(settings, hosts),
     });
     for (name, executor) in &global.executors {
         match &executor.kind {
@@ -76,11 +80,13 @@ pub(super) fn check(settings: &Settings, global: &GlobalConfig) -> Result<()> {
             settings.run_as_user.is_none(),
             "--run-as-user cannot be used with the executor `{name}`: its jobs run as one user. Take the setting away, or the executor"
         );
-        ensure!(
-            settings.module_credentials.is_empty(),
-            "--module-credentials cannot be used with the executor `{name}`: jobs on executors get no token of the server. Give the \
-             executor's own environment what git needs, or take the setting away"
-        );
+        if let Some(address) = settings.without_reading_token() {
+            bail!(
+                "--module-credentials cannot name {address} with the executor `{name}`: jobs on executors only get tokens that can do \
+                 nothing but read code, and the host issues none to this server (docs/executors.md names the way). Give the executor's own \
+                 environment what git needs, or take the address away"
+            );
+        }
         if let ExecutorKind::Kubernetes { template } = &executor.kind {
             kubernetes(settings, name, template)?;
         }

@@ -1,8 +1,8 @@
 //! Parts of a leading server: those that are made once, and services that are made anew at each start of leadership.
 
 use super::hosts::{self, JoinedHost};
-use super::{comment_templates, executors, policies};
-use crate::checkout::{Checkouts, Credentials, StepUsers};
+use super::{comment_templates, executors, module_origins, policies};
+use crate::checkout::{Checkouts, StepUsers};
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::config::metrics::Metrics;
@@ -19,7 +19,7 @@ use crate::process::{Protection, Redactor};
 use crate::render::statuses::Statuses;
 use crate::render::{CommentTemplates, RenderOptions};
 use crate::reply::outbox::Outbox;
-use crate::runner::local::{DirectoryLocks, Local, ModuleOrigin, ModuleOrigins, Separation, SeparationSettings};
+use crate::runner::local::{DirectoryLocks, Local, Separation, SeparationSettings};
 use crate::server_status::Services;
 use crate::settings::{BucketAddress, Settings};
 use crate::store::Store;
@@ -28,15 +28,13 @@ use crate::terraform::install::{InstallSettings, Installer};
 use crate::traces::Traces;
 use crate::vault::bucket::Bucket;
 use crate::vault::leader::Leader;
-use crate::vcs::{GitCredentials, Hosts};
+use crate::vcs::Hosts;
 use crate::webhook::Intake;
 use anyhow::{Context as _, Result, bail};
-use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use url::Url;
 
 /// Limit of concurrent jobs of all pull requests: this many times one command's pool, at least [`ADMISSION_MIN`].
 const ADMISSION_POOLS: usize = 4;
@@ -63,6 +61,11 @@ impl Parts {
     /// Returns the server-side configuration.
     pub(super) fn global(&self) -> &GlobalConfig {
         &self.global
+    }
+
+    /// Returns the APIs of the hosts.
+    pub(super) fn hosts(&self) -> &Hosts {
+        &self.hosts
     }
 
     /// Returns the destinations of metrics.
@@ -133,7 +136,7 @@ impl Parts {
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
         let (settings, protection) = (Arc::clone(&self.settings), self.protection.clone());
-        let executors = executors::executors(&self.settings, &self.global, bucket).await?;
+        let executors = executors::executors(&self.settings, &self.global, &self.hosts, bucket).await?;
         executors.check();
         // Only then this directory is the server's own.
         let trees = (!executors.is_empty()).then(|| PathBuf::from(TREES));
@@ -184,7 +187,7 @@ impl Parts {
             separation,
             use_plugin_cache: settings.use_tf_plugin_cache,
             own_program: std::env::current_exe().context("the path of this program is not known")?,
-            module_origins: module_origins(&settings, &self.hosts),
+            module_origins: module_origins::of_server(&settings, &self.hosts),
             tfe_token: settings.tfe.as_ref().map(|tfe| (tfe.variable(), tfe.token.clone())),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
@@ -251,40 +254,6 @@ pub(super) fn hidden_files(settings: &Settings) -> Vec<PathBuf> {
 /// Returns files of the server that no step can change.
 pub(super) fn kept_files(settings: &Settings) -> Vec<PathBuf> {
     settings.steps.files.iter().chain(&settings.markdown_template_overrides_dir).cloned().collect()
-}
-
-/// Returns the addresses from which modules are fetched with a token of ours, that of the host of the same name.
-fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
-    let (addresses, hosts) = (settings.module_credentials.clone(), hosts.clone());
-    // Without the port: the settings have rejected any port other than the host's.
-    let host_of =
-        |address: &str| Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
-    for address in &addresses {
-        if !hosts.iter().any(|host| host.hostname().eq_ignore_ascii_case(&host_of(address))) {
-            tracing::warn!(
-                "module-credentials names {address}, and the server has no token for that host: init gets none there"
-            );
-        }
-    }
-    Arc::new(move || {
-        let (addresses, hosts) = (addresses.clone(), hosts.clone());
-        let all = async move {
-            let mut origins = Vec::new();
-            for address in &addresses {
-                let found = hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&host_of(address)));
-                let Some(host) = found else { continue };
-                let known = host.module_credentials(address).await;
-                origins.extend(known.into_iter().map(|(address, credentials)| module_origin(address, credentials)));
-            }
-            origins
-        };
-        all.boxed()
-    })
-}
-
-fn module_origin(address: String, credentials: GitCredentials) -> ModuleOrigin {
-    let GitCredentials { username, password } = credentials;
-    ModuleOrigin { address, credentials: Credentials { username, password } }
 }
 
 fn checkouts(settings: &Settings, hosts: &Hosts, redactor: Redactor) -> Result<Checkouts> {

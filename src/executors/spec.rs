@@ -1,13 +1,17 @@
 //! What leader and job tell each other: the specification of a remote job, and its end. Both are JSON.
 
 use super::probe::Probed;
+use crate::checkout::Credentials;
 use crate::domain::{CommitSha, Distribution};
 use crate::process::StepConfinement;
+use crate::runner::local::ModuleOrigin;
 use crate::runner::result::Ran;
 use crate::runner::spec::JobSpec;
 use crate::vault::jobs::StoredFile;
+use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::fmt;
 use std::path::PathBuf;
 
 /// Name of the object with the tree.
@@ -47,6 +51,37 @@ pub(crate) struct RemoteSpec {
     pub(crate) use_plugin_cache: bool,
     /// Bounds of its steps.
     pub(crate) bounds: RemoteBounds,
+    /// Sources of modules for which `init` gets credentials.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) modules: Vec<RemoteOrigin>,
+}
+
+/// A source of modules, with a token that can only read code there. Whoever reads the specification has the token until it expires.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RemoteOrigin {
+    address: String,
+    username: String,
+    token: String,
+}
+
+impl fmt::Debug for RemoteOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteOrigin").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl From<ModuleOrigin> for RemoteOrigin {
+    fn from(origin: ModuleOrigin) -> RemoteOrigin {
+        let ModuleOrigin { address, credentials: Credentials { username, password } } = origin;
+        RemoteOrigin { address, username, token: password.expose_secret().to_owned() }
+    }
+}
+
+impl From<RemoteOrigin> for ModuleOrigin {
+    fn from(origin: RemoteOrigin) -> ModuleOrigin {
+        let RemoteOrigin { address, username, token } = origin;
+        ModuleOrigin { address, credentials: Credentials { username, password: token.into() } }
+    }
 }
 
 /// Bounds of the steps of a remote job, from the settings of the server.

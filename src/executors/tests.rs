@@ -25,6 +25,7 @@ fn leader(bucket: &Arc<Memory>) -> (Executors, JobObjects) {
         use_plugin_cache: false,
         bounds: RemoteBounds::default(),
         data_dir: PathBuf::new(),
+        module_origins: Arc::new(|| Box::pin(async { Vec::new() })),
     });
     let objects = executors.objects(&RemoteJob { executor: "gone".into(), key: "a".repeat(32) }).unwrap();
     (executors, objects)

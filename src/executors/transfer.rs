@@ -3,8 +3,8 @@
 use super::Executors;
 use super::bounded::bounded;
 use super::spec::{
-    ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteEnd, RemoteResult, RemoteSpec, RemoteTree,
-    TREE,
+    ERRORED, LEFT, MAX_ERRORED, MAX_LEFT, MAX_PLAN, MAX_TREE, PLAN, RemoteEnd, RemoteOrigin, RemoteResult, RemoteSpec,
+    RemoteTree, TREE,
 };
 use crate::checkout::{Checkouts, PackTreeError, PackedGit, WorkingTree};
 use crate::domain::state::{LeftFiles, PlanTree};
@@ -104,6 +104,10 @@ impl Executors {
             };
             check_plan(read, plan.as_ref(), left.as_ref())?;
         }
+        let modules = match job.runs_init() {
+            true => (self.module_origins)().await.into_iter().map(RemoteOrigin::from).collect(),
+            false => Vec::new(),
+        };
         let spec = RemoteSpec {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             job,
@@ -113,6 +117,7 @@ impl Executors {
             tools: self.tools.clone(),
             use_plugin_cache: self.use_plugin_cache,
             bounds: self.bounds.clone(),
+            modules,
         };
         Ok(objects.put_spec(&spec).await?)
     }

@@ -76,6 +76,11 @@ trait ServedHost {
     fn team_rules<'a>(&'a self, _settings: &'a Settings) -> Option<(&'static str, &'a [String])> {
         None
     }
+
+    /// Returns true if it issues us tokens that can only read code.
+    fn issues_reading_tokens(&self) -> bool {
+        false
+    }
 }
 
 /// Returns true if a setting is about one of the hosts.
@@ -107,6 +112,18 @@ impl Settings {
         let served = self.hosts.served();
         let (name, rules) = served.iter().find(|served| served.hostname().1 == host)?.team_rules(self)?;
         (!rules.is_empty()).then(|| (name, Allowed { users: Vec::new(), teams: rules.to_vec() }))
+    }
+
+    /// Returns the first address of `module-credentials` whose host issues no tokens that can only read code.
+    pub fn without_reading_token(&self) -> Option<&str> {
+        let served = self.hosts.served();
+        let issues = |address: &str| {
+            let url = url::Url::parse(address).ok();
+            let name = url.as_ref().and_then(url::Url::host_str).unwrap_or_default();
+            let of_name = served.iter().find(|served| served.hostname().1.eq_ignore_ascii_case(name));
+            of_name.is_some_and(|served| served.issues_reading_tokens())
+        };
+        self.module_credentials.iter().map(String::as_str).find(|address| !issues(address))
     }
 }
 

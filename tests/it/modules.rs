@@ -94,3 +94,39 @@ fn only_init_has_the_token() {
         assert_eq!(ctx.lines("seen"), 1);
     });
 }
+
+/// The steps of jobs on executors can read their own specification. A token there can do nothing but read code.
+#[test]
+fn an_executor_gets_a_token_that_can_only_read_code() {
+    let rules = "executors: {jobs: {kind: process}}\nrepos:\n- {id: /.*/, executor: [{plan: jobs, apply: jobs}]}\n";
+    let setup = Setup::one_project().repos_yaml(rules).flags(&["--module-credentials={forge}/acme"]).own_process();
+    run_test(setup.signed_in_as_app("acme-tidelock"), async |ctx| {
+        for name in ["acme/modules", "other/modules"] {
+            ctx.forge.create_repo(name, MODULE).await.unwrap();
+        }
+        let pull = ctx.open("change", &[("main.tf", &using("git::{forge}/acme/modules.git"))]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        assert!(let_in(ctx, "/acme/modules.git/"));
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        // The App's own token, and one for all jobs.
+        let made =
+            |request: &tidelock_forge::Request| request.path.ends_with("/access_tokens") && request.status == 201;
+        assert_eq!(ctx.forge.requests().iter().filter(|request| made(request)).count(), 2);
+
+        ctx.push(&pull, "main.tf", &using("git::{forge}/other/modules.git")).await;
+        ctx.next(&pull).await.is("plan", "error").has("init");
+        assert!(asked(ctx, "/other/modules.git/") && !let_in(ctx, "/other/modules.git/"));
+    });
+}
+
+#[test]
+fn an_executor_gets_no_token_of_an_account() {
+    run_test(Setup::one_project(), async |ctx| {
+        ctx.rewrite_repos_yaml("executors: {jobs: {kind: process}}\n");
+        let config = format!("--repo-config={}", ctx.own.join("repos.yaml").display());
+        let credentials = ctx.fill("--module-credentials={forge}/acme");
+        let (code, said) = ctx.server.command("server", &[&config, &credentials, "--port=1"]).await;
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("with the executor `jobs`") && said.contains("can do nothing but read code"), "{said}");
+    });
+}

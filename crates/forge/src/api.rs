@@ -102,7 +102,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
     }
     let Some(path) = parts.uri.path().strip_prefix("/api/v3/") else { return Err(NOT_FOUND()) };
     if app::is_of_apps(path) {
-        return app::answer(shared, parts, path);
+        return app::answer(shared, parts, path, &body);
     }
     let login = server::principal(shared, &parts.headers)
         .map_err(|()| Refusal(StatusCode::UNAUTHORIZED, "Bad credentials".to_owned()))?
@@ -134,9 +134,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             .map_err(|_| Refusal(StatusCode::BAD_REQUEST, "Problems parsing JSON".to_owned()))?,
     };
     let call = Call { shared, login, full_name, query: parts.uri.query().unwrap_or_default(), body };
-    if !super::app::may_see(&shared.lock(), &parts.headers, &call.full_name) {
-        return Err(NOT_FOUND());
-    }
+    app::check_token(shared, parts, &call.full_name)?;
     call.check_access(parts.method != Method::GET && rest.first() != Some(&"issues"))?;
     if let Some(answer) = call.of_issues(parts.method.as_str(), rest) {
         return answer;

@@ -24,10 +24,18 @@ pub(super) struct AppState {
     pub permissions: Value,
     pub events: Vec<String>,
     pub installations: Vec<InstallationState>,
-    /// Installation and expiry of each token.
-    tokens: BTreeMap<String, (u64, Timestamp)>,
+    /// Tokens of installations, by value.
+    tokens: BTreeMap<String, TokenState>,
     /// Life of new tokens.
     life: SignedDuration,
+}
+
+/// A token of an installation.
+struct TokenState {
+    installation: u64,
+    end: Timestamp,
+    /// True if it was asked for with no right to write.
+    only_reads: bool,
 }
 
 /// An account that has installed the App.
@@ -44,16 +52,26 @@ impl AppState {
 
     /// Returns the installation of a valid token.
     pub(super) fn installation_of(&self, token: &str) -> Option<&InstallationState> {
-        let (id, end) = self.tokens.get(token)?;
-        let found = self.installations.iter().find(|one| one.id == *id && !one.suspended);
+        let TokenState { installation, end, .. } = self.tokens.get(token)?;
+        let found = self.installations.iter().find(|one| one.id == *installation && !one.suspended);
         found.filter(|_| *end > Timestamp::now())
     }
 
+    /// Returns true if a request for these rights of a token can be met: each is one of the App's, and no higher
+    /// (docs.github.com/en/rest/apps/apps#create-an-installation-access-token-for-an-app).
+    pub(super) fn grants(&self, rights: &serde_json::Map<String, Value>) -> bool {
+        rights.iter().all(|(name, level)| match self.permissions[name].as_str() {
+            Some("write") => level == "write" || level == "read",
+            Some("read") => level == "read",
+            _ => false,
+        })
+    }
+
     /// Creates a token of an installation, and returns it with its expiry.
-    pub(super) fn new_token(&mut self, id: u64) -> Option<(String, Timestamp)> {
+    pub(super) fn new_token(&mut self, installation: u64, only_reads: bool) -> Option<(String, Timestamp)> {
         let token = format!("ghs_{}", random_hex().ok()?);
         let end = Timestamp::now().checked_add(self.life).ok()?;
-        self.tokens.insert(token.clone(), (id, end));
+        self.tokens.insert(token.clone(), TokenState { installation, end, only_reads });
         Some((token, end))
     }
 
@@ -95,6 +113,12 @@ pub(super) fn may_see(state: &State, headers: &HeaderMap, full_name: &str) -> bo
     let owner = full_name.split('/').next().unwrap_or_default();
     let of_app = token.and_then(|token| Some(state.app.as_ref()?.installation_of(&token)?.account.clone()));
     of_app.is_none_or(|account| account.eq_ignore_ascii_case(owner))
+}
+
+/// Returns true if the token of a request may only read.
+pub(super) fn only_reads(state: &State, headers: &HeaderMap) -> bool {
+    let token = server::token(headers).ok().flatten();
+    token.and_then(|token| Some(state.app.as_ref()?.tokens.get(&token)?.only_reads)).unwrap_or_default()
 }
 
 impl Forge {

@@ -64,6 +64,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
         let state = shared.lock();
         match state.repo(full_name) {
             Ok(_) if !app::may_see(&state, &parts.headers, full_name) => return StatusCode::NOT_FOUND.into_response(),
+            Ok(_) if push && app::only_reads(&state, &parts.headers) => return StatusCode::FORBIDDEN.into_response(),
             Ok(found) if found.permission(&login) == "none" => return StatusCode::NOT_FOUND.into_response(),
             Ok(found) if push && !found.can_write(&login) => {
                 return (StatusCode::FORBIDDEN, format!("{login} may not write to {full_name}\n")).into_response();

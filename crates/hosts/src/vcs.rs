@@ -218,6 +218,11 @@ pub trait Host: Send + Sync {
         credentials.map(|credentials| (address.to_owned(), credentials)).into_iter().collect()
     }
 
+    /// Returns the same with tokens that can only read code, for jobs on other machines; `None` if the host issues no such tokens.
+    async fn reading_credentials(&self, _address: &str) -> Option<Vec<(String, GitCredentials)>> {
+        None
+    }
+
     /// Requests the failed deliveries again and returns their number; 0 if the host keeps no list that we may read.
     async fn redeliver_missed(&self) -> Result<usize, HostError> {
         Ok(0)

@@ -23,7 +23,7 @@ pub(super) async fn check(settings: &Settings, parts: &Parts) -> Findings {
         return findings;
     }
     let executors = match bucket::open(&settings.vault.bucket).await {
-        Ok(bucket) => executors::executors(settings, parts.global(), bucket).await,
+        Ok(bucket) => executors::executors(settings, parts.global(), parts.hosts(), bucket).await,
         // Told as a finding about the bucket.
         Err(_) => return findings,
     };

@@ -180,6 +180,7 @@ impl Scene {
                 default_distribution: Distribution::Terraform,
             },
             use_plugin_cache: false,
+            modules: Vec::new(),
             bounds: RemoteBounds { confinement: StepConfinement::Off, ..RemoteBounds::default() },
         }
     }

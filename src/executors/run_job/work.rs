@@ -13,8 +13,8 @@ use crate::checkout::{Checkouts, Strategy, WorkingTree, unpack_tree};
 use crate::process::{Protection, Redactor};
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{
-    DirectoryLocks, Io, Local, NoDirectory, Place, PlanGone, Separation, SeparationSettings, archive_path,
-    has_commands, plan_path, project_dir,
+    DirectoryLocks, Io, Local, ModuleOrigin, ModuleOrigins, NoDirectory, Place, PlanGone, Separation,
+    SeparationSettings, archive_path, has_commands, plan_path, project_dir,
 };
 use crate::runner::result::{Ending, LockTrace, Ran, StepProblem};
 use crate::runner::spec::{PlanReference, Steps};
@@ -46,7 +46,8 @@ impl<'a> Work<'a> {
         let masked = |name: &&(String, String)| spec.job.secrets.contains(&name.0);
         let values = env.iter().filter(masked).map(|(_, value)| SecretString::from(value.as_str()));
         let key_of_tree = spec.tree.prefix.rsplit('/').next().map(SecretString::from);
-        let secrets = job.settings.secrets.iter().cloned().chain(values).chain(key_of_tree).collect();
+        let tokens = origins(spec).into_iter().map(|origin| origin.credentials.password);
+        let secrets = job.settings.secrets.iter().cloned().chain(values).chain(key_of_tree).chain(tokens).collect();
         Work { job, spec, redactor: Redactor::new(secrets) }
     }
 
@@ -155,9 +156,14 @@ impl<'a> Work<'a> {
             separation: separating?,
             use_plugin_cache: self.spec.use_plugin_cache,
             own_program: self.job.own_program.clone(),
-            module_origins: Arc::new(|| Box::pin(async { Vec::new() })),
+            module_origins: self.module_origins(),
             tfe_token: None,
         })
+    }
+
+    fn module_origins(&self) -> ModuleOrigins {
+        let origins = origins(self.spec);
+        Arc::new(move || Box::pin(std::future::ready(origins.clone())))
     }
 
     async fn tool(&self, installer: &Installer) -> Result<Tool> {
@@ -303,4 +309,8 @@ fn worded(gone: PlanGone) -> String {
         PlanGone::Untrusted(file) => untrusted(&file),
         PlanGone::Broken(error) => format!("the plan cannot be put into the tree: {error:#}"),
     }
+}
+
+fn origins(spec: &RemoteSpec) -> Vec<ModuleOrigin> {
+    spec.modules.iter().cloned().map(ModuleOrigin::from).collect()
 }

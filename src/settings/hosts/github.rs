@@ -114,6 +114,10 @@ impl ServedHost for GithubSettings {
     fn team_rules<'a>(&'a self, settings: &'a Settings) -> Option<(&'static str, &'a [String])> {
         Some((TEAMS, &settings.gh_team_allowlist))
     }
+
+    fn issues_reading_tokens(&self) -> bool {
+        matches!(self.token, Some(GithubToken::App(_)))
+    }
 }
 
 const HOSTNAME: &str = "gh-hostname";

@@ -3,8 +3,8 @@
 use super::super::app::AppState;
 use super::super::state::State;
 use super::super::{Shared, hooks, server, shapes};
-use super::{ApiReply, NOT_FOUND, Refusal, Result, created, ok};
-use http::{HeaderMap, StatusCode, request};
+use super::{ApiReply, NOT_FOUND, Refusal, Result, created, invalid, ok};
+use http::{HeaderMap, Method, StatusCode, request};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) fn is_of_apps(path: &str) -> bool {
 }
 
 /// Answers a request to such a path.
-pub(super) fn answer(shared: &Shared, parts: &request::Parts, path: &str) -> Result {
+pub(super) fn answer(shared: &Shared, parts: &request::Parts, path: &str, body: &[u8]) -> Result {
     let segments: Vec<&str> = path.split('/').collect();
     if let ("POST", ["app-manifests", code, "conversions"]) = (parts.method.as_str(), segments.as_slice()) {
         return convert(shared, code);
@@ -32,7 +32,7 @@ pub(super) fn answer(shared: &Shared, parts: &request::Parts, path: &str) -> Res
                 "events": app.events, "html_url": format!("{url}/apps/{}", app.slug)}))
             }
             ("GET", ["app", "installations"]) => ok(if is_first(parts) { installations(url, app) } else { json!([]) }),
-            ("POST", ["app", "installations", id, "access_tokens"]) => new_token(app, id),
+            ("POST", ["app", "installations", id, "access_tokens"]) => new_token(app, id, body),
             ("GET", ["app", "hook", "config"]) => {
                 ok(json!({"content_type": "json", "insecure_ssl": "0", "secret": "********", "url": state.webhook}))
             }
@@ -69,15 +69,21 @@ fn installations(url: &str, app: &AppState) -> Value {
     app.installations.iter().map(row).collect()
 }
 
-fn new_token(app: &mut AppState, id: &str) -> Result {
+fn new_token(app: &mut AppState, id: &str, body: &[u8]) -> Result {
     let found = app.installations.iter().find(|one| one.id.to_string() == id).ok_or_else(NOT_FOUND)?;
     if found.suspended {
         return Err(Refusal(StatusCode::FORBIDDEN, "This installation has been suspended".to_owned()));
     }
-    let id = found.id;
-    let (token, end) = app.new_token(id).ok_or_else(NOT_FOUND)?;
+    let (id, asked) = (found.id, serde_json::from_slice::<Value>(body).unwrap_or_default());
+    let rights = asked["permissions"].as_object();
+    if rights.is_some_and(|rights| !app.grants(rights)) {
+        return Err(invalid("The permissions requested are not granted to this installation."));
+    }
+    let only_reads = rights.is_some_and(|rights| rights.values().all(|level| level == "read"));
+    let (token, end) = app.new_token(id, only_reads).ok_or_else(NOT_FOUND)?;
+    let rights = rights.map_or_else(|| app.permissions.clone(), |rights| Value::from(rights.clone()));
     let end = end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    created(json!({"token": token, "expires_at": end, "permissions": app.permissions, "repository_selection": "all"}))
+    created(json!({"token": token, "expires_at": end, "permissions": rights, "repository_selection": "all"}))
 }
 
 /// Lists finished attempts, latest first.
@@ -104,4 +110,16 @@ fn convert(shared: &Shared, code: &str) -> Result {
     let (id, (slug, key)) = made.ok_or_else(NOT_FOUND)?;
     created(json!({"id": id, "slug": slug, "name": slug, "html_url": format!("{}/apps/{slug}", shared.url), "pem": key,
         "webhook_secret": shared.webhook_secret.expose_secret(), "client_id": "Iv1.x", "client_secret": "x"}))
+}
+
+/// Refuses what the token of an installation does not allow.
+pub(super) fn check_token(shared: &Shared, parts: &request::Parts, full_name: &str) -> Result<()> {
+    let state = shared.lock();
+    if !super::super::app::may_see(&state, &parts.headers, full_name) {
+        return Err(NOT_FOUND());
+    }
+    if parts.method != Method::GET && super::super::app::only_reads(&state, &parts.headers) {
+        return Err(Refusal(StatusCode::FORBIDDEN, "Resource not accessible by integration".to_owned()));
+    }
+    Ok(())
 }

@@ -47,6 +47,8 @@ const DESCRIPTION_LIMIT: usize = 140;
 const UNKNOWN_COMMIT: &str = "No commit found for SHA";
 /// Most requests for a pull request that is not found: GitHub's API lags behind its own webhooks.
 const PULL_TRIES: usize = 3;
+/// Name under which git sends a token that belongs to no account.
+const OF_TOKEN: &str = "x-access-token";
 
 /// Address of GitHub, and our account there.
 pub struct GithubOptions {
@@ -374,26 +376,44 @@ impl Host for Github {
             None => self.http.token().now()?,
         };
         let of_account = self.app.is_none() && !self.user.is_unknown();
-        let username = if of_account { self.user.as_str() } else { "x-access-token" };
+        let username = if of_account { self.user.as_str() } else { OF_TOKEN };
         Some(GitCredentials { username: username.to_owned(), password })
     }
 
     async fn module_credentials(&self, address: &str) -> Vec<(String, GitCredentials)> {
+        let mut all = Vec::new();
+        for (address, owner) in self.module_owners(address).await {
+            all.extend(self.git_credentials(&owner).await.map(|credentials| (address, credentials)));
+        }
+        all
+    }
+
+    async fn reading_credentials(&self, address: &str) -> Option<Vec<(String, GitCredentials)>> {
+        let app = self.app.as_ref()?;
+        let mut all = Vec::new();
+        for (address, owner) in self.module_owners(address).await {
+            match app.reading_token(&self.http, &owner).await {
+                Ok(password) => all.push((address, GitCredentials { username: OF_TOKEN.to_owned(), password })),
+                Err(error) => tracing::error!("a job gets no token for modules of {owner}: {error}"),
+            }
+        }
+        Some(all)
+    }
+}
+
+impl Github {
+    /// Returns the accounts whose modules may be fetched from an address, each with the part of the address that is its own.
+    async fn module_owners(&self, address: &str) -> Vec<(String, String)> {
         let path = url::Url::parse(address).ok().map(|url| url.path().trim_matches('/').to_owned()).unwrap_or_default();
         let named = path.split('/').next().filter(|owner| !owner.is_empty()).map(str::to_owned);
-        let owners = match (&self.app, named) {
+        match (&self.app, named) {
             (_, Some(owner)) => vec![(address.to_owned(), owner)],
             (None, None) => vec![(address.to_owned(), String::new())],
             // Each installation has a token of its own.
             (Some(app), None) => {
                 app.owners(&self.http).await.into_iter().map(|o| (format!("{address}/{o}"), o)).collect()
             }
-        };
-        let mut all = Vec::new();
-        for (address, owner) in owners {
-            all.extend(self.git_credentials(&owner).await.map(|credentials| (address, credentials)));
         }
-        all
     }
 }
 

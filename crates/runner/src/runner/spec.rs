@@ -51,6 +51,20 @@ pub struct JobSpec {
     pub verify: Option<Duration>,
 }
 
+impl JobSpec {
+    /// Returns true if a built-in step of it runs `init`.
+    pub fn runs_init(&self) -> bool {
+        let has_init = |steps: &[Step]| steps.iter().any(|step| matches!(step, Step::Init { .. }));
+        let verifies = self.verify.is_some() && has_init(&self.project.workflow.plan);
+        verifies
+            || match &self.steps {
+                Steps::Stage { first, steps } => has_init(first) || has_init(steps),
+                Steps::ForceUnlock { before, .. } => has_init(before),
+                Steps::Version => false,
+            }
+    }
+}
+
 /// Policies that a plan is checked against.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PolicySpec {

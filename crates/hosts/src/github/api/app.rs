@@ -2,12 +2,13 @@
 //! each account that has installed it). Those live an hour; they are kept, and renewed before they expire.
 
 mod key;
+mod new_tokens;
 
 use super::Login;
 use crate::vcs::http::{Http, IssuedTokens, NotAnswered, RequestToken, odd, page_of, too_many};
 use crate::vcs::{HostError, TokenSource};
 use async_trait::async_trait;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use key::signed;
 use reqwest::Method;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -91,6 +92,8 @@ pub(super) struct App {
     installations: AsyncMutex<KnownInstallations>,
     /// Tokens by installation; bounded by the list of installations.
     tokens: Mutex<HashMap<u64, Arc<AsyncMutex<Option<InstallationToken>>>>>,
+    /// Tokens that can only read code, by installation.
+    reading_tokens: AsyncMutex<HashMap<u64, InstallationToken>>,
 }
 
 /// Installations as last listed.
@@ -122,6 +125,7 @@ impl App {
             login_asked: Mutex::default(),
             installations: AsyncMutex::default(),
             tokens: Mutex::default(),
+            reading_tokens: AsyncMutex::default(),
         }
     }
 
@@ -131,9 +135,15 @@ impl App {
     }
 
     /// Sends a request with the App's own token, and repeats it by the host's clock if ours is wrong.
-    pub(super) async fn send(&self, http: &Http, method: Method, path: &str) -> Result<Value, HostError> {
+    pub(super) async fn send(
+        &self,
+        http: &Http,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value, HostError> {
         let token = RequestToken { value: Some(self.own_token().await?), purse: 0 };
-        let refused = match http.exchange_as(&token, method.clone(), path, None, None).await {
+        let refused = match http.exchange_as(&token, method.clone(), path, body.clone(), None).await {
             Ok(answer) => return Ok(answer.body),
             Err(refused) => refused,
         };
@@ -141,7 +151,7 @@ impl App {
             return Err(self.worded(refused));
         }
         let token = RequestToken { value: Some(self.own_token().await?), purse: 0 };
-        let answer = http.exchange_as(&token, method, path, None, None).await;
+        let answer = http.exchange_as(&token, method, path, body, None).await;
         answer.map(|answer| answer.body).map_err(|refused| self.worded(refused))
     }
 
@@ -187,7 +197,7 @@ impl App {
 
     /// Returns GitHub's data of the App. Its login is known from then on.
     pub(super) async fn facts(&self, http: &Http) -> Result<AppFacts, HostError> {
-        let body = self.send(http, Method::GET, "/app").await?;
+        let body = self.send(http, Method::GET, "/app", None).await?;
         let slug = body["slug"].as_str().ok_or_else(|| odd("GET /app", "an app without a slug"))?;
         self.login.get_or_init(|| Login::new(format!("{slug}[bot]")));
         Ok(AppFacts {
@@ -209,7 +219,7 @@ impl App {
             if page > PAGES {
                 return Err(too_many("/app/installations", PER_PAGE, PAGES));
             }
-            let body = self.send(http, Method::GET, &page_of("/app/installations", PER_PAGE, page)).await?;
+            let body = self.send(http, Method::GET, &page_of("/app/installations", PER_PAGE, page), None).await?;
             let Value::Array(rows) = body else { return Err(odd("GET /app/installations", "not a list")) };
             let is_last = rows.len() < PER_PAGE as usize;
             list.extend(rows.iter().filter_map(installation));
@@ -297,7 +307,7 @@ impl App {
         if let Some(token) = place.as_ref().filter(|token| token.lives(RENEWED_AHEAD)) {
             return Ok(token.value.clone());
         }
-        match self.new_token(http, id).await {
+        match self.new_token(http, id, None).await {
             Ok(token) => Ok(place.insert(token).value.clone()),
             Err(error) => match place.as_ref().filter(|token| error.is_transient() && token.lives(LEAST_LIFE)) {
                 Some(token) => {
@@ -317,33 +327,6 @@ impl App {
             *asked = Some(Instant::now());
         }
         may
-    }
-
-    async fn new_token(&self, http: &Http, id: u64) -> Result<InstallationToken, HostError> {
-        let path = format!("/app/installations/{id}/access_tokens");
-        let asked = Instant::now();
-        let body = match self.send(http, Method::POST, &path).await {
-            Ok(body) => body,
-            Err(HostError::NotFound { .. }) => {
-                self.installations.lock().await.listed = None;
-                let message = format!("there is no installation {id} of the App {}", self.options.id);
-                return Err(HostError::Denied { what: format!("POST {path}"), message });
-            }
-            Err(HostError::Denied { what, message }) if message.to_ascii_lowercase().contains("suspended") => {
-                self.installations.lock().await.listed = None;
-                let message = format!(
-                    "{message}. An owner of the account can resume the App in its settings, Installed GitHub Apps"
-                );
-                return Err(HostError::Denied { what, message });
-            }
-            Err(error) => return Err(error),
-        };
-        let value = body["token"].as_str().filter(|token| !token.is_empty());
-        let value = value.ok_or_else(|| odd(&path, "no token"))?;
-        let end: Option<Timestamp> = body["expires_at"].as_str().and_then(|end| end.parse().ok());
-        let host = Timestamp::now() + SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed));
-        let life = end.map_or(Duration::ZERO, |end| end.duration_since(host).try_into().unwrap_or_default());
-        Ok(InstallationToken { value: value.into(), until: asked + life.min(LONGEST_LIFE) })
     }
 
     /// Returns all repositories of the installations, each with `true` if its account allows the App to set statuses.
