@@ -148,6 +148,7 @@ async fn into_the_vault(callers: u32) -> Result<(f64, u64)> {
         bucket: Arc::new(Directory::open(bucket.path())?),
         clock: Arc::new(Boottime),
         identity,
+        fingerprint: Default::default(),
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive("secret"),

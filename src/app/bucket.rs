@@ -37,6 +37,7 @@ pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<V
         bucket,
         clock: Arc::new(Boottime),
         identity: identity(settings),
+        fingerprint: Default::default(),
         timing: timing(settings.vault.lease_ttl),
         retention: Retention {
             keep_states: settings.vault.keep_states,
@@ -74,15 +75,20 @@ async fn open_with(address: &BucketAddress, rights: AccountRights) -> Result<Arc
     }
 }
 
-fn identity(settings: &Settings) -> Identity {
+/// Returns the fingerprint of the settings in which servers of one bucket agree.
+pub(super) fn settings_fingerprint(settings: &Settings) -> String {
     let (hosts, logins) = hosts::identities(settings);
+    lease::fingerprint(&[&hosts, &logins, &settings.repo_allowlist.join(",")])
+}
+
+fn identity(settings: &Settings) -> Identity {
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Identity {
         nonce: random_id(),
         url: settings.atlantis_url.clone(),
         machine: format!("{node} (process {})", std::process::id()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        fingerprint: lease::fingerprint(&[&hosts, &logins, &settings.repo_allowlist.join(",")]),
+        fingerprint: settings_fingerprint(settings),
         force: settings.vault.force_takeover,
     }
 }

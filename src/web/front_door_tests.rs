@@ -73,6 +73,7 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
         bucket,
         clock: Arc::new(Boottime),
         identity,
+        fingerprint: Default::default(),
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive(""),

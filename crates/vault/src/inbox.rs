@@ -304,7 +304,7 @@ pub async fn delete(vault: &Vault, entries: &[InboxEntry]) -> Result<(), VaultEr
 
 /// Asks the leader of `epoch` to hand over. Returns once the request is stored.
 pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), VaultError> {
-    let from = vault.identity.clone();
+    let from = vault.present_identity();
     let name = format!("{HANDOVER}{}", from.nonce);
     let keys = vault.handover.ids().map(str::to_owned).collect();
     let request = HandOver { format: FORMAT, from, epoch, proof: String::new(), previous_proof: None, keys };

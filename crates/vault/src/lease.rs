@@ -12,6 +12,7 @@ use super::{FORMAT, Hash, Vault, VaultError, calls};
 pub(super) use acquire::{acquire, acquire_asking};
 pub(super) use held::Held;
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Name of the lease object.
@@ -104,6 +105,22 @@ pub fn fingerprint(settings: &[&str]) -> String {
     settings.iter().map(part).collect::<Vec<_>>().join("-")
 }
 
+/// Fingerprint of settings that have changed since the start of the process. Clones share it. The next renewal of the lease writes it.
+#[derive(Debug, Clone, Default)]
+pub struct PresentFingerprint(Arc<RwLock<Option<String>>>);
+
+impl PresentFingerprint {
+    /// Replaces the fingerprint.
+    pub fn set(&self, fingerprint: String) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint);
+    }
+
+    /// Returns the fingerprint; absent if it is still that of the start.
+    pub(super) fn get(&self) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// Difference between the settings of a server and those of the last holder of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
@@ -116,7 +133,7 @@ pub struct Difference {
 /// Compares the settings with those of the last holder. Absent if they are equal, if nobody led yet, or if this server is forced to
 /// lead.
 pub fn difference(vault: &Vault, record: &Record) -> Option<Difference> {
-    let identity = &vault.identity;
+    let identity = vault.present_identity();
     // An empty fingerprint: the state was imported, and no server with settings has led yet.
     if record.fingerprint.is_empty() || record.fingerprint == identity.fingerprint || identity.force {
         return None;
@@ -223,8 +240,8 @@ pub(super) async fn write(vault: &Vault, expected: Generation, record: &Record) 
 
 /// Returns the lease of this process.
 fn record(vault: &Vault, epoch: u64) -> Record {
-    let holder = Some(vault.identity.clone());
-    Record { format: FORMAT, epoch, holder, fingerprint: vault.identity.fingerprint.clone() }
+    let holder = vault.present_identity();
+    Record { format: FORMAT, epoch, fingerprint: holder.fingerprint.clone(), holder: Some(holder) }
 }
 
 /// Returns the lease that this process leaves without a holder.

@@ -243,8 +243,10 @@ pub struct Vault {
     pub bucket: Arc<dyn Bucket>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Identity of this process, for other processes.
+    /// Identity of this process, for other processes. [`Vault::present_identity`] has its present fingerprint.
     pub identity: Identity,
+    /// Fingerprint that replaces that of `identity`.
+    pub fingerprint: lease::PresentFingerprint,
     /// Times of the lease.
     pub timing: Timing,
     /// Rules for bases and for the deletion of old objects.
@@ -270,11 +272,18 @@ impl Vault {
             bucket,
             clock: Arc::new(clock::Boottime),
             identity,
+            fingerprint: lease::PresentFingerprint::default(),
             timing: Timing::default(),
             retention: Retention::default(),
             handover: inbox::HandOverKey::derive(""),
             wording: Wording::default(),
         }
+    }
+
+    /// Returns the identity of this process with its present fingerprint.
+    pub fn present_identity(&self) -> Identity {
+        let fingerprint = self.fingerprint.get().unwrap_or_else(|| self.identity.fingerprint.clone());
+        Identity { fingerprint, ..self.identity.clone() }
     }
 
     /// Waits for the lease and takes it at once if nobody holds it or its holder is known to have ended. Otherwise, takes it once the

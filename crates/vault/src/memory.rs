@@ -318,6 +318,7 @@ pub fn vault(bucket: &Arc<Memory>, nonce: &str) -> (Vault, Arc<Manual>) {
         bucket: bucket.clone(),
         clock: clock.clone(),
         identity,
+        fingerprint: Default::default(),
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive("webhook secret"),

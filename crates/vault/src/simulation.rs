@@ -97,6 +97,7 @@ impl Server {
             bucket: Arc::new(port.clone()),
             clock: Arc::new(port.clone()),
             identity,
+            fingerprint: Default::default(),
             timing,
             retention,
             handover: HandOverKey::derive("secret"),

@@ -28,6 +28,7 @@ fn vault(bucket: &Path) -> Vault {
     let bucket: Arc<dyn Bucket> = Arc::new(Directory::open(bucket).unwrap());
     Vault {
         identity,
+        fingerprint: Default::default(),
         timing: Timing::default(),
         retention: Retention { base_after_objects: BASE_AFTER, ..Retention::default() },
         handover: HandOverKey::derive("secret"),

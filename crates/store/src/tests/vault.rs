@@ -62,6 +62,7 @@ fn vault(bucket: Arc<dyn Bucket>, retention: Retention) -> Vault {
         bucket,
         clock: Arc::new(Quick::default()),
         identity,
+        fingerprint: Default::default(),
         timing: Timing::default(),
         retention,
         handover: HandOverKey::derive("secret"),

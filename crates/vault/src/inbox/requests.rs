@@ -49,7 +49,7 @@ async fn judge(vault: &Vault, epoch: u64, entry: &InboxEntry) -> Result<bool, Bu
             return Ok(false);
         }
     };
-    let from = &request.from;
+    let (from, ours) = (&request.from, vault.present_identity().fingerprint);
     // Our own request, from before we took the lease.
     if from.nonce == vault.identity.nonce {
         return Ok(false);
@@ -62,8 +62,8 @@ async fn judge(vault: &Vault, epoch: u64, entry: &InboxEntry) -> Result<bool, Bu
         )
     } else if request.epoch != epoch {
         "it is for a leader before this one".to_owned()
-    } else if from.fingerprint != vault.identity.fingerprint && !from.force {
-        let what = vault.wording.differing(&vault.identity.fingerprint, &from.fingerprint);
+    } else if from.fingerprint != ours && !from.force {
+        let what = vault.wording.differing(&ours, &from.fingerprint);
         format!("its settings differ in {what}")
     } else {
         return Ok(true);

@@ -3,7 +3,6 @@
 use super::*;
 use crate::clock::Clock;
 use crate::memory::{Manual, Memory, RequestFault, vault};
-use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(20);
 
@@ -252,6 +251,27 @@ async fn other_settings_never_lead_without_being_forced() {
     b.identity.force = true;
     assert_eq!(b.acquire_asking().await.unwrap().epoch, 2);
     assert_eq!(held_record(&bucket).fingerprint, b.identity.fingerprint);
+}
+
+#[tokio::test]
+async fn a_fingerprint_that_changes_is_renewed_with_the_lease() {
+    let bucket = Memory::new();
+    let (a, clock) = vault(&bucket, "a");
+    let held = Held::new(&a, &a.acquire().await.unwrap());
+    let new = fingerprint(&["host.example", "bot", "host.example/*"]);
+    a.fingerprint.set(new.clone());
+    let (b, _) = vault(&bucket, "b");
+    assert!(held_back(&b, &held_record(&bucket)).is_none());
+    clock.advance(Duration::from_secs(6));
+    held.renew().await.unwrap();
+    let record = held_record(&bucket);
+    assert_eq!((record.fingerprint.as_str(), record.holder.clone().unwrap().fingerprint), (new.as_str(), new.clone()));
+    // Another server leads with the same settings only.
+    assert!(held_back(&b, &record).unwrap().contains("in the list."));
+    b.fingerprint.set(new.clone());
+    assert!(held_back(&b, &record).is_none());
+    held.release().await.unwrap();
+    assert_eq!(held_record(&bucket).fingerprint, new);
 }
 
 #[tokio::test]
