@@ -4,6 +4,7 @@ pub mod approvals;
 pub mod approvers;
 mod auto_apply;
 mod blanked;
+pub mod changed_keys;
 mod checks;
 pub mod codeowners;
 pub mod drift;
