@@ -20,6 +20,7 @@ mod modules;
 mod notifications;
 mod read;
 mod reference;
+mod reread;
 mod run_job;
 mod server;
 mod sign_in;
@@ -35,10 +36,12 @@ mod typed;
 mod without_effect;
 
 use crate::domain::command::CommandName;
+use reread::Variables;
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use typed::Reader;
 
@@ -50,6 +53,7 @@ pub use metrics::{MetricsLabels, MetricsSettings};
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 pub use read::command as command_line;
 pub use reference::reference;
+pub use reread::{RereadSettings, ServedRules, SettingsSource};
 pub(crate) use run_job::JOB_VARIABLE;
 pub use run_job::JobSettings;
 pub use server::{AccessSettings, MachineLimits, Settings, SleepSettings, StepSettings, VaultSettings};
@@ -112,27 +116,40 @@ impl Settings {
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<SettingsDraft, SettingsError> {
-        let mut reader = Reader::new(args, env)?;
+        Settings::draft_from(args.into_iter().collect(), Variables::Given(env.into_iter().collect()))
+    }
+
+    fn draft_from(args: Vec<OsString>, variables: Variables) -> Result<SettingsDraft, SettingsError> {
+        let reader = Reader::new(args.iter().cloned(), variables.read())?;
+        Ok(Settings::of_reader(reader, args, variables))
+    }
+
+    fn of_reader(mut reader: Reader, args: Vec<OsString>, variables: Variables) -> SettingsDraft {
+        let source = SettingsSource::new(args, variables, &mut reader);
         check::beforehand(&mut reader);
         let settings = Settings::read(&mut reader);
         let (values, mut environment, problems) = reader.finish();
         let secrets = values.iter().filter(|(setting, _)| setting.is_secret()).map(|(_, given)| given.value.clone());
         environment.secrets.extend(secrets);
-        Ok(SettingsDraft {
+        let served = ServedRules::default();
+        served.set(settings.repo_allowlist.clone());
+        SettingsDraft {
             problems,
             given: values.iter().map(|(setting, given)| (setting.name, given.place.clone())).collect(),
             settings: Settings {
                 child_env: environment.others.into_iter().collect(),
                 secrets: without_duplicates(environment.secrets),
                 warnings: environment.warnings,
+                source: Some(Arc::new(source)),
+                served,
                 ..settings
             },
-        })
+        }
     }
 
     /// Loads the settings of this process, for commands that only read them and start no server.
     pub fn draft_of_process(args: impl IntoIterator<Item = OsString>) -> Result<SettingsDraft, SettingsError> {
-        Settings::draft(args, std::env::vars_os())
+        Settings::draft_from(args.into_iter().collect(), Variables::OfProcess)
     }
 
     /// Returns the last part of `shutdown_grace`, at most eight seconds: work that still runs then is interrupted, later killed, and
@@ -153,7 +170,8 @@ impl Settings {
 
     /// Loads the settings of this process: its variables, and these flags.
     pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<Settings, SettingsError> {
-        Settings::load(args, std::env::vars_os())
+        let SettingsDraft { settings, problems, .. } = Settings::draft_of_process(args)?;
+        typed::none_of(&problems).map(|()| settings)
     }
 }
 

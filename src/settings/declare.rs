@@ -34,6 +34,16 @@ macro_rules! default_of {
     };
 }
 
+/// Returns true for a setting that is marked with `[live]`.
+macro_rules! is_live {
+    () => {
+        false
+    };
+    (live) => {
+        true
+    };
+}
+
 macro_rules! type_of {
     ($kind:ident $type:ty) => { $type };
     (Switch) => { bool };
@@ -71,6 +81,8 @@ macro_rules! read_as {
 ///     Atlantis {                                  // or `Tidelock`, if Atlantis does not have them
 ///         /// Help text.
 ///         field: Kind = "default",
+///         /// A setting whose change in the config file takes effect without a restart.
+///         field [live]: Kind = "default",
 ///     }
 /// }
 /// ```
@@ -78,7 +90,7 @@ macro_rules! rows {
     (static $rows:ident {
         $($origin:ident { $(
             $(#[doc = $help:literal])+
-            $field:ident $(as $name:literal)?: $kind:ident $(= $default:expr)?,
+            $field:ident $([$live:ident])? $(as $name:literal)?: $kind:ident $(= $default:expr)?,
         )* })*
     }) => {
         pub(super) static $rows: &[$crate::settings::table::Setting] = &[$($(
@@ -88,6 +100,7 @@ macro_rules! rows {
                 default: default_of!($($default)?),
                 help: concat!($($help),+).trim_ascii(),
                 support: $crate::settings::table::Support::$origin,
+                is_live: is_live!($($live)?),
             },
         )*)*];
     };
@@ -119,7 +132,7 @@ macro_rules! settings {
             )*]
             $($origin:ident { $(
                 $(#[doc = $help:literal])+
-                $field:ident $(as $name:literal)?: $kind:ident $(-> $type:ty)? $(= $default:expr)? $(=> $read:expr)?,
+                $field:ident $([$live:ident])? $(as $name:literal)?: $kind:ident $(-> $type:ty)? $(= $default:expr)? $(=> $read:expr)?,
             )* })*
         }
     ) => {
@@ -141,7 +154,7 @@ macro_rules! settings {
 
         rows! {
             static $rows {
-                $($origin { $($(#[doc = $help])+ $field $(as $name)?: $kind $(= $default)?,)* })*
+                $($origin { $($(#[doc = $help])+ $field $([$live])? $(as $name)?: $kind $(= $default)?,)* })*
             }
         }
     };
@@ -159,6 +172,7 @@ macro_rules! without_effect {
                 default: default_of!($($default)?),
                 help: $help,
                 support: $support,
+                is_live: true,
             },
         )*)*];
     };

@@ -21,7 +21,7 @@ pub(super) const WEBHOOKS: &str = "webhooks";
 pub(super) type WebhookEntry = Vec<(String, Option<String>)>;
 
 /// Values that are set, and their sources.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Values {
     /// `webhooks` of the config file.
     pub(super) webhooks: Vec<WebhookEntry>,
@@ -29,6 +29,7 @@ pub(super) struct Values {
 }
 
 /// One value.
+#[derive(Clone)]
 pub(super) struct Given {
     pub(super) value: SecretString,
     /// Source for messages: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
@@ -65,6 +66,14 @@ impl Values {
     /// Adds a value, unless a source of higher precedence has one.
     pub(super) fn add(&mut self, name: &'static str, value: SecretString, place: String) {
         self.given.entry(name).or_insert(Given { value, place });
+    }
+
+    /// Gives a setting the value that it has in `old`, or none.
+    pub(super) fn put_back(&mut self, name: &'static str, old: &Values) {
+        match old.given.get(name) {
+            Some(given) => self.given.insert(name, given.clone()),
+            None => self.given.remove(name),
+        };
     }
 
     /// Returns the value of a setting, if it is set.

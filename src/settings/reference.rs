@@ -13,6 +13,8 @@ empty value, and 0 where that makes no sense, mean the default. Lists are separa
 `10m`, `1h` or in seconds. Steps and Terraform get the server's variables but for the secret ones.
 
 Unknown flags and keys stop the start; unknown variables are warned of.
+
+A setting that is marked *live* changes without a restart when the config file changes ([reload.md](reload.md)).
 ";
 
 /// Returns the text of `docs/settings.md`.
@@ -41,12 +43,13 @@ fn group(page: &mut String, title: &str, remark: &str, belongs: impl Fn(Support)
             "" => String::new(),
             default => format!("`{default}`"),
         };
+        let live = if setting.is_live && !matches!(setting.support, Support::Accepted(_)) { " (live)" } else { "" };
         let secret = if setting.is_secret() { " (secret)" } else { "" };
         let why = match setting.support {
             Support::Accepted(why) if !why.is_empty() => format!(" ({why})"),
             _ => String::new(),
         };
         let help = setting.help.trim_end_matches('.').replace('|', "\\|");
-        *page += &format!("| `{}` | {default} | {help}{secret}{why}. |\n", setting.name);
+        *page += &format!("| `{}` | {default} | {help}{secret}{live}{why}. |\n", setting.name);
     }
 }

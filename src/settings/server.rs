@@ -5,8 +5,10 @@ use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
 use super::hosts::{HostsSettings, github};
 use super::tfe::{self, TfeSettings};
-use super::{HttpsFiles, MetricsSettings, NotificationSettings, SignInSettings, TraceSettings};
-use super::{access, comments, https, modules, notifications, sign_in, sleep, steps};
+use super::{
+    HttpsFiles, MetricsSettings, NotificationSettings, ServedRules, SettingsSource, SignInSettings, TraceSettings,
+};
+use super::{access, comments, https, modules, notifications, reread, sign_in, sleep, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -66,6 +68,10 @@ settings! {
             child_env: Vec<(String, String)> = check::filled_later,
             /// Values that are masked in every stream.
             secrets: Vec<SecretString> = check::filled_later,
+            /// Origin of the settings, to read them again.
+            source: Option<Arc<SettingsSource>> = reread::no_source,
+            /// Rules of `repo-allowlist` that are in use now; shared by all readings of the settings.
+            served: ServedRules = reread::no_rules,
             /// Warnings for the log of the start: unknown variables, settings without an effect, and the like.
             warnings: Vec<String> = check::filled_later,
         ]
@@ -74,26 +80,26 @@ settings! {
             /// approve_policies, import, state; or all. Without apply nothing can be applied.
             allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,lock,freeze,unfreeze,approve_policies,cancel" => check::allow_commands,
             /// Plan draft pull requests automatically.
-            allow_draft_prs: Switch = "false",
+            allow_draft_prs [live]: Switch = "false",
             /// Accept commands on pull requests from forks: whoever opens one runs code here.
-            allow_fork_prs: Switch = "false",
+            allow_fork_prs [live]: Switch = "false",
             /// Token that callers of /api/* send as X-Atlantis-Token. Without it, calls that change state are off.
             api_secret: Secret,
             /// Address of this server in links, with its base path; by default http://HOSTNAME:PORT.
             atlantis_url: Text => check::atlantis_url,
             /// Find projects that no repo config names: auto, enabled or disabled.
-            autodiscover_mode: Text -> AutodiscoverMode = "auto" => choice,
+            autodiscover_mode [live]: Text -> AutodiscoverMode = "auto" => choice,
             /// Merge a pull request when all that was planned of it is applied, where a repo config does not say.
-            automerge: Switch = "false",
+            automerge [live]: Switch = "false",
             /// How to merge then: merge, rebase or squash. By default what the repository allows, in this order.
-            automerge_method: Text -> Option<String> => check::merge_method,
+            automerge_method [live]: Text -> Option<String> => check::merge_method,
             /// Globs of changed files that make a discovered project be planned.
-            autoplan_file_list: List = FILE_LIST => globs,
+            autoplan_file_list [live]: List = FILE_LIST => globs,
             /// Globs of files whose local modules are followed; turns autoplan-modules on. By default autoplan-file-list, if
             /// autoplan-modules is on.
-            autoplan_modules_from_projects: List => check::modules,
+            autoplan_modules_from_projects [live]: List => check::modules,
             /// Arguments for Terraform that comments may not give.
-            blocked_extra_args: List = "-chdir,--chdir,-plugin-dir,--plugin-dir",
+            blocked_extra_args [live]: List = "-chdir,--chdir,-plugin-dir,--plugin-dir",
             /// branch: the head as it is; merge: the head merged into the base branch.
             checkout_strategy: Text -> Strategy = "branch" => choice,
             /// Directory of state, checkouts, logs and binaries.
@@ -103,87 +109,87 @@ settings! {
             /// Version where a project does not say; by default the binary on PATH.
             default_tf_version: Text -> Option<String> => check::default_version,
             /// Refuse apply without -d, -w or -p.
-            disable_apply_all: Switch = "false",
+            disable_apply_all [live]: Switch = "false",
             /// Label of pull requests that are not merged automatically.
-            disable_automerge_label: Text -> Option<String> => check::optional,
+            disable_automerge_label [live]: Text -> Option<String> => check::optional,
             /// Plan only on request.
-            disable_autoplan: Switch = "false",
+            disable_autoplan [live]: Switch = "false",
             /// Label of pull requests that are planned only on request.
-            disable_autoplan_label: Text -> Option<String> => check::optional,
+            disable_autoplan_label [live]: Text -> Option<String> => check::optional,
             /// Remove the apply lock from pages and API.
             disable_global_apply_lock: Switch = "false",
             /// Never fold output in comments.
-            disable_markdown_folding: Switch = "false",
+            disable_markdown_folding [live]: Switch = "false",
             /// Do not lock projects: two pull requests may plan the same one.
             disable_repo_locking: Switch = "false",
             /// Label of pull requests for which the comment unlock is refused; the pages do not look at it.
-            disable_unlock_label: Text -> Option<String> => check::optional,
+            disable_unlock_label [live]: Text -> Option<String> => check::optional,
             /// Take back all approvals when somebody comments plan, before anything is planned.
-            discard_approval_on_plan: Switch = "false",
+            discard_approval_on_plan [live]: Switch = "false",
             /// Reaction on comments that are commands; an empty value means none.
-            emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
+            emoji_reaction [live]: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
-            enable_diff_markdown_format: Switch = "true",
+            enable_diff_markdown_format [live]: Switch = "true",
             /// Look for drift by API, /api/drift/* (docs/drift.md).
             enable_drift_detection: Switch = "false",
             /// Let /api/drift/remediate apply what it plans, where it is asked to: action apply (docs/drift.md).
             enable_drift_remediation: Switch = "false",
             /// Check plans against the policy sets of repos.yaml; what fails is not applied unless its owners approve (docs/policies.md).
-            enable_policy_checks: Switch = "false",
+            enable_policy_checks [live]: Switch = "false",
             /// Read -p as a regular expression over project names.
-            enable_regexp_cmd: Switch = "false",
+            enable_regexp_cmd [live]: Switch = "false",
             /// First word of comments; by default both atlantis and tidelock.
             executable_names as "executable-name": Text -> Vec<String> => check::executable_names,
             /// Stop a command when a pre-workflow hook fails.
-            fail_on_pre_workflow_hook_error: Switch = "false",
+            fail_on_pre_workflow_hook_error [live]: Switch = "false",
             /// Where the branch requires the status of our own apply, leave it out of the requirement mergeable: it is judged by the branch's other
             /// rules. GitHub alone; the token needs to read checks.
             gh_allow_mergeable_bypass_apply: Switch = "false",
             /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
             /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
-            gh_team_allowlist: List => check::team_allowlist,
+            gh_team_allowlist [live]: List => check::team_allowlist,
             /// Hide earlier results of the same command once a newer one tells them: folded as outdated on GitHub, folded on GitLab and
             /// Gitea, a closed thread on Azure DevOps, a resolved one on
             /// Bitbucket Data Center. Bitbucket Cloud cannot hide comments.
-            hide_prev_plan_comments: Switch = "false",
+            hide_prev_plan_comments [live]: Switch = "false",
             /// Leave projects without changes out of comments.
-            hide_unchanged_plan_comments: Switch = "false",
+            hide_unchanged_plan_comments [live]: Switch = "false",
             /// With gh-allow-mergeable-bypass-apply: first parts of the names of other servers' statuses, such as atlantis-2, that are left out
             /// too.
             ignore_vcs_status_names: List => check::ignored_statuses,
             /// Count files that hooks made as changed files.
-            include_git_untracked_files: Switch = "false",
+            include_git_untracked_files [live]: Switch = "false",
             /// debug, info, warn or error.
             log_level: Text = "info" => check::log_level,
             /// Directory with comment templates of your own; docs/templates.md.
             markdown_template_overrides_dir: Path -> Option<PathBuf> = "~/.markdown_templates" => comments::templates_dir,
             /// Most comments that one answer is split into, up to 100; 0: 100. With comment-style short at most 2.
-            max_comments_per_command: Number -> u32 = "100" => number::<0, 10_000, _>,
+            max_comments_per_command [live]: Number -> u32 = "100" => number::<0, 10_000, _>,
             /// Apply projects at the same time, where a repo config does not say.
-            parallel_apply: Switch = "false",
+            parallel_apply [live]: Switch = "false",
             /// Plan projects at the same time, where a repo config does not say.
-            parallel_plan: Switch = "false",
+            parallel_plan [live]: Switch = "false",
             /// Most jobs of one command at the same time. Jobs beyond the number of processors and one start only while the machine is idle.
             parallel_pool_size: Number -> usize = "15" => number::<1, 1024, _>,
             /// Comment on policy checks only when they fail.
-            quiet_policy_checks: Switch = "false",
+            quiet_policy_checks [live]: Switch = "false",
             /// Port to listen on; the variable PORT is read as well.
             port: Number -> u16 = "4141" => number::<1, 65_535, _>,
             /// Repositories to serve, such as github.com/acme/*; ! in front excludes. There is no default.
-            repo_allowlist: List => check::repo_allowlist,
+            repo_allowlist [live]: List => check::repo_allowlist,
             /// Refuse plan -d for directories that the pull request does not change.
-            restrict_file_list: Switch = "false",
+            restrict_file_list [live]: Switch = "false",
             /// Stay quiet in repositories that are not allowlisted; false: comment there and log it. Not set: comment only where a rule
             /// with ! excludes the repository.
-            silence_allowlist_errors: Switch -> Option<bool> = "true" => check::if_given,
+            silence_allowlist_errors [live]: Switch -> Option<bool> = "true" => check::if_given,
             /// Do not answer on pull requests from forks.
-            silence_fork_pr_errors: Switch = "false",
+            silence_fork_pr_errors [live]: Switch = "false",
             /// Do not answer when no project matches.
-            silence_no_projects: Switch = "false",
+            silence_no_projects [live]: Switch = "false",
             /// Set no commit status when autoplan finds no project.
-            silence_vcs_status_no_plans: Switch = "false",
+            silence_vcs_status_no_plans [live]: Switch = "false",
             /// Set no commit status when no project matches.
-            silence_vcs_status_no_projects: Switch = "false",
+            silence_vcs_status_no_projects [live]: Switch = "false",
             /// First part of the names of figures (/metrics, and the statsd of repos.yaml).
             stats_namespace: Text = "tidelock" => check::stats_namespace,
             /// Download versions that are not installed.
@@ -203,7 +209,7 @@ settings! {
             /// Start without gh-webhook-secret: everybody who reaches the port can then run commands, and code, here.
             allow_unsigned_webhooks: Switch = "false",
             /// Count only approvals of the current head commit.
-            approval_of_head: Switch = "false",
+            approval_of_head [live]: Switch = "false",
             /// Address to listen on.
             bind: Text -> IpAddr = "0.0.0.0" => check::bind,
             /// Google Cloud project: log lines are in the format of Cloud Logging, and name the trace of their request in that project. On
@@ -213,10 +219,10 @@ settings! {
             cloud_run_endpoint: Text -> Option<String> => bucket::double,
             /// How much of an answer is posted. short: one comment, and a second one for a single result that needs it; many results are folded,
             /// the same plan or refusal is told once, and what does not fit is left out, with a link to the log or the run. full: everything.
-            comment_style: Text -> CommentStyle = "short" => choice,
+            comment_style [live]: Text -> CommentStyle = "short" => choice,
             /// How long a step may run. Only a value that is given limits apply, import and state rm as well: by default they are never
             /// interrupted.
-            job_timeout: Duration = "60m",
+            job_timeout [live]: Duration = "60m",
             /// Variables of the server's environment that steps and Terraform do not get; their values are masked in all output.
             masked_variables: List,
             /// Where terraform init may fetch private modules with the server's own token, such as
@@ -224,13 +230,13 @@ settings! {
             /// pull request can do with it.
             module_credentials: List => modules::origins,
             /// Refuse to apply plans that are older, such as 24h, where plan_max_age of repos.yaml does not say; 0: no limit.
-            plan_max_age: Duration = "0",
+            plan_max_age [live]: Duration = "0",
             /// What evaluates policies: builtin, which needs nothing to be installed, or conftest.
-            policy_engine: Text -> PolicyEngine = "builtin" => choice,
+            policy_engine [live]: Text -> PolicyEngine = "builtin" => choice,
             /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.
-            reconcile_unknown: Switch = "true",
+            reconcile_unknown [live]: Switch = "true",
             /// Run steps, Terraform and hooks as this user. The server needs the right to change users. UID is one user for all pull requests;
             /// FIRST:LAST, such as 10000:10063, gives each pull request at work its own. The group id of a user is its user id.
             run_as_user: Text -> Option<RunAsUsers> => check::run_as_user,
@@ -246,7 +252,7 @@ settings! {
             tofu_download_url: Text = "https://github.com/opentofu/opentofu/releases/download" => check::address,
             /// Keep one comment with plans up to date: a plan that the server makes by itself, as after a push, is written over the earlier
             /// comment that it replaces. The answer to a command is a new comment, and hides earlier ones as with hide-prev-plan-comments.
-            update_plan_comments: Switch = "false",
+            update_plan_comments [live]: Switch = "false",
         }
     }
 }
@@ -371,17 +377,17 @@ rows! {
     static PARTS {
         Atlantis {
             /// Plan projects whose local modules changed.
-            autoplan_modules: Switch = "false",
+            autoplan_modules [live]: Switch = "false",
             /// YAML file with settings: their names are the keys.
             config: Path,
             /// Language of the titles of commands in comments: en, es, or any other with language-config-file.
-            language: Text = "en",
+            language [live]: Text = "en",
             /// YAML file with titles of commands in another language; docs/templates.md.
             language_config_file: Path,
             /// Server-side configuration of repositories, repos.yaml.
             repo_config: Path,
             /// The same as JSON.
-            repo_config_json: Text,
+            repo_config_json [live]: Text,
             /// Token of the Slack app that notifies, where webhooks in the config file name Slack; docs/notifications.md.
             slack_token: Secret,
             /// Certificate in PEM, with those between it and its issuer, for HTTPS on the port; needs ssl-key-file. Both are read again when

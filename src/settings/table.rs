@@ -12,6 +12,8 @@ pub(super) struct Setting {
     /// Help in sentences, the last one with its full stop.
     pub(super) help: &'static str,
     pub(super) support: Support,
+    /// True if a change in the config file takes effect while the server runs.
+    pub(super) is_live: bool,
 }
 
 /// The kind of a setting's value.

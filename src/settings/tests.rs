@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 
 /// Settings that a server requires to start.
-const NEEDED: [(&str, &str); 5] = [
+pub(super) const NEEDED: [(&str, &str); 5] = [
     ("HOME", "/home/tide"),
     ("ATLANTIS_GH_USER", "bot"),
     ("ATLANTIS_GH_TOKEN", "ghp_token_value"),

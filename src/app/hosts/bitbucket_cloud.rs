@@ -73,14 +73,14 @@ fn address(cloud: &BitbucketCloudSettings) -> Option<BitbucketCloudAddress> {
 
 /// Returns an API client, if there is a token.
 fn client(cloud: &BitbucketCloudSettings, settings: &Settings) -> Option<BitbucketCloud> {
-    let allowlist = Allowlist::new(&settings.repo_allowlist);
+    let served = settings.served.clone();
     Some(BitbucketCloud::new(BitbucketCloudOptions {
         address: address(cloud)?,
         credentials: BitbucketCloudCredentials::of_settings(&cloud.user, &cloud.api_user),
         token: token_source(cloud.token.as_ref()?),
         status_name: settings.vcs_status_name.clone(),
         server_url: settings.atlantis_url.clone(),
-        serves: Arc::new(move |repo| allowlist.allows(repo)),
+        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
     }))
 }
 

@@ -55,12 +55,12 @@ fn address(gitea: &GiteaSettings) -> GiteaAddress {
 
 /// Returns an API client, if there is a token.
 fn client(gitea: &GiteaSettings, settings: &Settings) -> Option<Gitea> {
-    let allowlist = Allowlist::new(&settings.repo_allowlist);
+    let served = settings.served.clone();
     Some(Gitea::new(GiteaOptions {
         address: address(gitea),
         user: Login::new(&gitea.user),
         token: token_source(gitea.token.as_ref()?),
         status_name: settings.vcs_status_name.clone(),
-        serves: Arc::new(move |repo| allowlist.allows(repo)),
+        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
     }))
 }

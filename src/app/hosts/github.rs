@@ -81,7 +81,7 @@ impl KnownHost for OnGithub {
 
 /// Returns an API client, if there is a token.
 fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
-    let allowlist = Allowlist::new(&settings.repo_allowlist);
+    let served = settings.served.clone();
     let nothing = || TokenSource::Value(String::new().into());
     let (token, app) = match github.token.as_ref()? {
         GithubToken::Account(token) => (token_source(token), None),
@@ -93,7 +93,7 @@ fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
         user: Login::new(&github.user),
         token,
         app,
-        serves: Arc::new(move |repo| allowlist.allows(repo)),
+        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
         posts_per_hour: github.posts_per_hour,
         bypassed: settings.gh_allow_mergeable_bypass_apply.then(|| BypassedStatuses {
             own: settings.vcs_status_name.clone(),
