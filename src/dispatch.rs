@@ -56,18 +56,20 @@ pub(crate) use repository_commands::Lifted;
 pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestResult};
 
 use crate::comment::ParserSettings;
+use crate::config::global::GlobalConfig;
 use crate::domain::Event;
 use crate::domain::state::{AuditEntry, Delivery};
 use crate::execute::{self, Context};
+use crate::render::RenderOptions;
 use crate::reply::outbox::RefusedPosts;
+use crate::settings::Settings;
 use crate::vault::inbox::LateOutcome;
 use crate::webhook::{Intake, Verified};
 use anyhow::Result;
 use decide::Decision;
 use futures::FutureExt as _;
-use inner::Inner;
+use inner::{Inner, PresentInner};
 use jiff::Timestamp;
-use queues::Actors;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
@@ -87,29 +89,43 @@ pub enum PageVisitor {
 /// Interface of dispatch to the rest of the server; cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    inner: Arc<Inner>,
+    present: Arc<PresentInner>,
+}
+
+/// Configuration that may change while the server runs.
+pub(crate) struct DispatchConfiguration {
+    pub settings: Arc<Settings>,
+    /// Server-side configuration.
+    pub global: GlobalConfig,
+    /// Wording of comments.
+    pub rendering: RenderOptions,
+    /// Parser settings without the server's login.
+    pub names: ParserSettings,
+    pub allowlist: Allowlist,
 }
 
 impl Handle {
     /// Resumes the work that an earlier process left unfinished, and starts the background tasks.
     pub async fn start(ctx: Context, names: ParserSettings, allowlist: Allowlist, intake: Intake) -> Result<Handle> {
         let first_rounds = reconcile::FirstRounds::of(ctx.hosts.iter().count());
-        let inner = Arc::new(Inner {
+        let present = PresentInner::new(|present| Inner {
+            present,
             ctx,
             names,
             allowlist,
             intake,
-            actors: Actors::default(),
-            repository_commands: repository_commands::RepositoryCommandQueues::default(),
-            bases: plan_invalidation::BaseBranches::default(),
-            tasks: Tasks::new(),
-            replans: replans::WaitingReplans::default(),
-            drift: drift::DriftRuns::default(),
-            first_rounds,
-            late_looks: Default::default(),
-            renames: tokio::sync::Mutex::default(),
+            actors: Arc::default(),
+            repository_commands: Arc::default(),
+            bases: Arc::default(),
+            tasks: Arc::new(Tasks::new()),
+            replans: Arc::default(),
+            drift: Arc::default(),
+            first_rounds: Arc::new(first_rounds),
+            late_looks: Arc::default(),
+            renames: Arc::default(),
             started: Timestamp::now(),
         });
+        let inner = present.get();
         resume::recover(&inner).boxed().await?;
         if let Some(closings) = inner.ctx.outbox.closings() {
             inner.tasks.spawn(resume::take_closings(Arc::clone(&inner), closings));
@@ -127,7 +143,31 @@ impl Handle {
         inner.tasks.spawn(late_jobs::run(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
         inner.tasks.spawn(async move { execute::spare_trees::run(&ours.ctx).await });
-        Ok(Handle { inner })
+        Ok(Handle { present })
+    }
+
+    fn inner(&self) -> Arc<Inner> {
+        self.present.get()
+    }
+
+    /// Replaces the configuration for everything that begins from now on; what has begun keeps its own. The audit log gets `entry`.
+    ///
+    /// # Errors
+    ///
+    /// If the entry could not be recorded. The configuration is replaced all the same.
+    pub(crate) async fn configure(&self, to: DispatchConfiguration, entry: Option<AuditEntry>) -> Result<()> {
+        let inner = self.inner();
+        let recorded = match entry {
+            Some(entry) => recorder::transaction(&inner, move |tx| tx.audit(&entry)).await,
+            None => Ok(()),
+        };
+        let DispatchConfiguration { settings, global, rendering, names, allowlist } = to;
+        inner.ctx.outbox.word_as(rendering.clone());
+        let ctx = Context { settings, global, rendering, ..inner.ctx.clone() };
+        self.present.set(Inner { ctx, names, allowlist, ..Inner::clone(&inner) });
+        // Another schedule may be due earlier.
+        inner.drift.wake();
+        recorded
     }
 
     /// Accepts a verified event. One that causes no work is acknowledged at once; any other is recorded before the answer.
@@ -137,10 +177,11 @@ impl Handle {
 
     /// The same with the time of receipt, for an event that waited in the inbox.
     pub async fn accept_of(&self, event: Verified<Event>, received: Timestamp) -> DeliveryOutcome {
-        if let Some(outcome) = self.inner.turned_away(event.sight()).await {
+        let inner = self.inner();
+        if let Some(outcome) = inner.turned_away(event.sight()).await {
             return outcome;
         }
-        if let Some(outcome) = self.inner.handle_unrecorded(event.get(), event.identity()).await {
+        if let Some(outcome) = inner.handle_unrecorded(event.get(), event.identity()).await {
             return outcome;
         }
         let Some(pull) = event.get().pull_id().cloned() else {
@@ -148,24 +189,24 @@ impl Handle {
             return DeliveryOutcome::without_work(event.get()).unwrap_or(DeliveryOutcome::Ignored("Nothing to do."));
         };
         let (identity, host_id) = (event.identity().clone(), event.host_id().to_owned());
-        let event = match self.inner.compared(event.into_inner()).await {
+        let event = match inner.compared(event.into_inner()).await {
             Ok(event) => event,
             Err(error) => {
                 return DeliveryOutcome::unrecorded(&error, &pull, "what is known of a pull request could not be read");
             }
         };
-        match self.inner.decide(&event, &pull) {
+        match inner.decide(&event, &pull) {
             Decision::Ignore(why) => {
                 tracing::debug!(%pull, delivery = host_id, "not acted on: {why}");
                 DeliveryOutcome::Ignored(why)
             }
             Decision::Superseded(head) => {
-                self.inner.actors.cancel_superseded_plan(&pull, &head);
+                inner.actors.cancel_superseded_plan(&pull, &head);
                 DeliveryOutcome::HeadNoted
             }
             decision => {
                 let delivery = Delivery { identity, host_id, received, event };
-                self.inner.record(delivery, pull, decision, |_| Ok(true)).await
+                inner.record(delivery, pull, decision, |_| Ok(true)).await
             }
         }
     }
@@ -173,83 +214,87 @@ impl Handle {
     /// Deletes a project lock and its plan on behalf of a person on the web page, and posts that on the pull request.
     /// The audit log gets `by`, with the result.
     pub async fn discard_lock(&self, key: &str, by: AuditEntry, visitor: PageVisitor) -> Result<Discard> {
-        immediate_commands::discard_lock(&self.inner, key, by, visitor).await
+        immediate_commands::discard_lock(&self.inner(), key, by, visitor).await
     }
 
     /// Lifts the freeze of a repository, `host/owner/name`, on behalf of a person on the web page. The audit log gets `by`.
     pub async fn lift_freeze(&self, repo: &str, by: AuditEntry, visitor: PageVisitor) -> Result<Lifted> {
-        repository_commands::lift_freeze(&self.inner, repo, by, visitor).await
+        repository_commands::lift_freeze(&self.inner(), repo, by, visitor).await
     }
 
     /// Returns the number of commands, re-plans and drift runs that run or wait.
     pub fn in_progress(&self) -> usize {
+        let inner = self.inner();
         // The actors are counted twice, so that a re-plan that moves to them meanwhile is not missed.
-        let (before, others) = (self.inner.actors.count(), self.inner.replans.count(&self.inner));
-        before.max(self.inner.actors.count()) + others + self.inner.drift.count()
+        let (before, others) = (inner.actors.count(), inner.replans.count(&inner));
+        before.max(inner.actors.count()) + others + inner.drift.count()
     }
 
     /// Returns what there is to do, now or later.
     pub(crate) async fn agenda(&self) -> Result<Agenda> {
-        agenda::read(&self.inner).await
+        agenda::read(&self.inner()).await
     }
 
     /// Returns the present use of each executor but `local`.
     pub(crate) fn executors(&self) -> Vec<ExecutorUse> {
-        self.inner.ctx.executors.in_use()
+        self.inner().ctx.executors.in_use()
     }
 
     /// Returns the posts that the host refuses until an operator corrects the token or its rights.
     pub fn refused_posts(&self) -> Option<RefusedPosts> {
-        self.inner.ctx.outbox.refused_posts()
+        self.inner().ctx.outbox.refused_posts()
     }
 
     /// Returns true once a shutdown has begun.
     pub fn draining(&self) -> bool {
-        self.inner.actors.draining()
+        self.inner().actors.draining()
     }
 
     /// Stops all work: plans go back into the queue for the next start, applies are interrupted and reported. Deliveries accepted from now
     /// on wait for the next start. Returns when all actors have ended and everything is posted, at the latest after `limit`; true if all
     /// actors have ended.
     pub async fn shut_down(&self, limit: Duration) -> bool {
+        let inner = self.inner();
         let until = Instant::now() + limit;
-        self.inner.actors.interrupt_all();
-        self.inner.drift.stop();
-        self.inner.drift.interrupt();
+        inner.actors.interrupt_all();
+        inner.drift.stop();
+        inner.drift.interrupt();
         let for_actors = limit.saturating_sub(SAYING_LIMIT.min(limit / 5));
-        let all = async { tokio::join!(self.inner.actors.ended(), self.inner.drift.ended()) };
+        let all = async { tokio::join!(inner.actors.ended(), inner.drift.ended()) };
         let ended = tokio::time::timeout(for_actors, all).await.is_ok();
         if !ended {
-            tracing::warn!(left = self.inner.actors.count(), "commands did not end in time");
+            tracing::warn!(left = inner.actors.count(), "commands did not end in time");
         }
-        if !self.inner.ctx.outbox.wait_until_idle(until.saturating_duration_since(Instant::now())).await {
+        if !inner.ctx.outbox.wait_until_idle(until.saturating_duration_since(Instant::now())).await {
             tracing::warn!("not all was said; the next start says the rest");
         }
         // So that no background task keeps the state open.
-        self.inner.tasks.stop().await;
-        self.inner.ctx.outbox.stop();
-        self.inner.ctx.notifier.stop();
+        inner.tasks.stop().await;
+        inner.ctx.outbox.stop();
+        inner.ctx.notifier.stop();
         ended
     }
 
     /// Begins no new work, stops plans, which go back into the queue, and waits for the end of work that must not be interrupted.
     /// Deliveries accepted meanwhile are recorded for the next start; `cancel` still works.
     pub async fn wind_down(&self) {
-        self.inner.actors.wind_down();
-        self.inner.drift.stop();
-        self.inner.actors.ended().await;
-        self.inner.drift.ended().await;
-        self.inner.tasks.stop().await;
+        let inner = self.inner();
+        inner.actors.wind_down();
+        inner.drift.stop();
+        inner.actors.ended().await;
+        inner.drift.ended().await;
+        inner.tasks.stop().await;
     }
 
     /// Records the outcome of a job that ended on a server deposed meanwhile; returns when it is recorded.
     pub async fn take_late_outcome(&self, end: LateOutcome) -> Result<()> {
-        late_outcomes::record(&self.inner, end).await
+        late_outcomes::record(&self.inner(), end).await
     }
 
     /// Stops all posts: another server makes them. Recorded effects stay recorded.
     pub fn stop_posting(&self) {
-        self.inner.ctx.outbox.stop();
-        self.inner.ctx.notifier.stop();
+        let inner = self.inner();
+        inner.ctx.outbox.stop();
+        inner.ctx.notifier.stop();
     }
 }

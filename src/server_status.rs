@@ -95,6 +95,33 @@ pub struct Services {
     pub look: Arc<Notify>,
 }
 
+/// The last readings of the configuration.
+#[derive(Debug, Clone)]
+pub struct ConfigurationStatus {
+    /// Time of the last reading without a mistake.
+    pub read: Timestamp,
+    /// The mistake in the files; absent if they are what is in effect.
+    pub fault: Option<ConfigurationFault>,
+    /// Names of what has changed in the files and takes effect at the next start.
+    pub needs_restart: Vec<String>,
+}
+
+/// A mistake in files of the configuration that are not in effect for it.
+#[derive(Debug, Clone)]
+pub struct ConfigurationFault {
+    /// Time of the first reading with a mistake.
+    pub since: Timestamp,
+    /// The mistake, with names of the server's files: not for everyone.
+    pub error: String,
+}
+
+impl ConfigurationStatus {
+    /// Returns the status of a process that has just started.
+    pub fn starting() -> ConfigurationStatus {
+        ConfigurationStatus { read: Timestamp::now(), fault: None, needs_restart: Vec::new() }
+    }
+}
+
 /// Counters of the whole process, whatever its role.
 #[derive(Debug, Default)]
 pub struct Meters {

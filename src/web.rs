@@ -39,7 +39,7 @@ mod preview_tests;
 mod with_store_tests;
 
 use crate::domain::CommitAddress;
-use crate::server_status::{Meters, ServerStatus, Services};
+use crate::server_status::{ConfigurationStatus, Meters, ServerStatus, Services};
 use crate::vault::Vault;
 use crate::wake::Attention;
 use crate::webhook::Intake;
@@ -84,6 +84,8 @@ pub struct WebState {
     pub events_only: bool,
     /// Separation of steps from files of others; absent if none run.
     pub protection: Option<String>,
+    /// The last readings of the configuration; absent where it is read only at the start.
+    pub configuration: Option<tokio::sync::watch::Receiver<Arc<ConfigurationStatus>>>,
     /// Access rules.
     pub access: access::AccessRules,
     /// Address of this server for links, with its base path; no trailing slash.
@@ -157,6 +159,10 @@ impl Site {
             requests: AtomicU64::new(0),
             started: jiff::Timestamp::now().as_second() as u32,
         }
+    }
+
+    fn configuration(&self) -> Option<Arc<ConfigurationStatus>> {
+        self.state.configuration.as_ref().map(|configuration| configuration.borrow().clone())
     }
 
     fn server_status(&self) -> Arc<ServerStatus> {

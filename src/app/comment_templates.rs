@@ -1,4 +1,4 @@
-//! Reads the operator's own comment templates at the start.
+//! Reads the operator's own comment templates.
 
 use crate::render::{CommentTemplates, TemplateFile, with_own};
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -23,8 +23,9 @@ pub(super) fn read(dir: Option<&Path>) -> Result<CommentTemplates> {
             continue;
         }
         let shown = path.display().to_string();
-        let size = path.metadata().with_context(|| shown.clone())?.len();
-        ensure!(size <= MAX_BYTES, "{shown} is larger than {MAX_BYTES} bytes");
+        let metadata = path.metadata().with_context(|| shown.clone())?;
+        ensure!(metadata.is_file(), "{shown} is no regular file");
+        ensure!(metadata.len() <= MAX_BYTES, "{shown} is larger than {MAX_BYTES} bytes");
         let text = std::fs::read_to_string(&path).with_context(|| shown.clone())?;
         files.push(TemplateFile { path: shown, name, text });
         ensure!(files.len() <= MAX_FILES, "{} has more than {MAX_FILES} templates", dir.display());

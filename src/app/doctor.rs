@@ -144,7 +144,7 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
         findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
     }
     if let Some(parts) = parts.as_ref().filter(|_| !asked.from_outside) {
-        for warning in policies::warnings(&settings, parts.global()) {
+        for warning in policies::warnings(&settings, &parts.now().global) {
             findings.warn("settings", warning, "");
         }
     }

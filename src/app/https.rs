@@ -1,12 +1,12 @@
 //! HTTPS: the port speaks TLS with the pair of `ssl-cert-file` and `ssl-key-file`. The server reads the pair again when its files have
 //! changed, so that a renewed certificate needs no restart. Handshakes run concurrently: a slow one delays no other connection.
 
+use super::file_stamp::{FileStamp, file_stamp};
 use crate::settings::HttpsFiles;
 use anyhow::{Context as _, Result, bail};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::AsyncWriteExt as _;
@@ -19,9 +19,6 @@ const HANDSHAKE_RECORD: u8 = 0x16;
 /// Response to a request without TLS. The `HEALTHCHECK` of the image compares its first line.
 const NO_TLS: &str = "HTTP/1.0 400 This port speaks HTTPS\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
     This port speaks HTTPS (--ssl-cert-file): ask for https://.\n";
-
-/// Version of a file: device, inode, length, and the times of its last change.
-type FileStamp = (u64, u64, u64, [i64; 4]);
 
 /// The pair for new connections.
 pub(super) struct Certificate {
@@ -68,10 +65,7 @@ impl Certificate {
 }
 
 fn stamps(files: &HttpsFiles) -> [Option<FileStamp>; 2] {
-    [&files.certificate, &files.key].map(|path| {
-        let of = std::fs::metadata(path).ok()?;
-        Some((of.dev(), of.ino(), of.len(), [of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()]))
-    })
+    [&files.certificate, &files.key].map(|path| file_stamp(path))
 }
 
 /// Builds the configuration for TLS 1.2 or newer with this pair.

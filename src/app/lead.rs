@@ -4,6 +4,7 @@ use super::data_dir;
 use super::inbox;
 use super::job_sweep;
 use super::lease_renewal::LeaseRenewal;
+use super::reload::ReloadCause;
 use super::retention;
 use super::roles::{NextRole, Roles};
 use super::sleep::{KeptState, Sleep};
@@ -128,6 +129,7 @@ impl Roles {
         let settings = Arc::clone(&self.parts.settings);
         let data_dir = settings.data_dir.clone();
         self.parts.make_room().boxed().await;
+        self.reloader.look(ReloadCause::Lead).await;
         tokio::task::spawn_blocking(move || data_dir::prepare(&settings.data_dir, settings.run_as_user)).await??;
         let store = match state {
             StateToOpen::InBucket(chain) => {
@@ -153,6 +155,10 @@ impl Roles {
     async fn serve(&self, leader: Leader, ready: Arc<Services>, renewal: LeaseRenewal) -> Result<NextRole> {
         let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
         self.lead_on(&ready);
+        complain(
+            "the configuration may be one that has changed meanwhile",
+            self.reloader.configure(&ready.dispatch).await,
+        );
         // Read at once the objects that arrived in the inbox during the restore.
         renewal.now.notify_one();
         let mut background_tasks = JoinSet::new();

@@ -2,6 +2,7 @@
 //! Only this file publishes the role; the work of a leader is in `lead`.
 
 use super::lead::{CLOSE_LIMIT, RELEASE_LIMIT};
+use super::reload::Reloader;
 use super::services::Parts;
 use super::sleep::{KeptState, Sleep};
 use crate::server_status::{Meters, Role, ServerStatus};
@@ -26,7 +27,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 /// One server, through its roles.
 pub(super) struct Roles {
-    pub(super) parts: Parts,
+    pub(super) parts: Arc<Parts>,
+    pub(super) reloader: Arc<Reloader>,
     pub(super) vault: Vault,
     pub(super) meters: Arc<Meters>,
     pub(super) server_status: watch::Sender<Arc<ServerStatus>>,

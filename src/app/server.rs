@@ -2,6 +2,7 @@
 
 use super::hosts::{self, JoinedHost};
 use super::https::{self, Certificate};
+use super::reload::{Reloader, stamps};
 use super::roles::Roles;
 use super::services::Parts;
 use super::sleep::wake_queue;
@@ -77,6 +78,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 async fn until_signal(settings: Settings) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+    let mut hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?;
     if let Err(error) = crate::process::adopt_orphans() {
         tracing::warn!(
             error = format!("{error:#}"),
@@ -84,10 +86,13 @@ async fn until_signal(settings: Settings) -> Result<()> {
         );
     }
     let server = Server::start(settings).await?;
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-        ended = server.ended() => return ended,
+    let name = loop {
+        tokio::select! {
+            _ = terminate.recv() => break "SIGTERM",
+            _ = interrupt.recv() => break "SIGINT",
+            Some(()) = hangup.recv() => server.reload(),
+            ended = server.ended() => return ended,
+        }
     };
     tracing::info!(signal = name, "stopping");
     server.stop().await
@@ -98,6 +103,8 @@ pub struct Server {
     /// Address that it listens on.
     pub address: SocketAddr,
     server_status: watch::Receiver<Arc<ServerStatus>>,
+    /// Absent where the server only accepts deliveries.
+    reloader: Option<Arc<Reloader>>,
     stop: CancellationToken,
     listener: Listener,
     ended: watch::Receiver<Option<Result<(), String>>>,
@@ -116,9 +123,13 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let settings = Arc::new(settings);
+        let files = stamps(&settings);
         let certificate = settings.https.as_ref().map(Certificate::load).transpose()?;
         let joined = hosts::join(&settings, more)?;
-        let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings), &joined)?) };
+        let parts = match settings.access.events_only {
+            true => None,
+            false => Some(Arc::new(Parts::new(Arc::clone(&settings), &joined)?)),
+        };
         if let Some(parts) = &parts {
             say_protection(&parts.protection, &settings);
             parts.make_room().await;
@@ -131,14 +142,19 @@ impl Server {
         let stop = CancellationToken::new();
         let rules = access::rules(&settings)?;
         access::keep_fresh(&rules, stop.clone());
-        let metrics = parts.as_ref().map(|parts| parts.metrics().clone()).unwrap_or_default();
+        let metrics = parts.as_ref().map(|parts| parts.now().global.metrics.clone()).unwrap_or_default();
         let attention = Attention::new(wake_queue(&settings.sleep));
         let (status, figures, awake) = (server_status.clone(), Arc::clone(&meters), Arc::clone(&attention));
         let mut web = web_state(&settings, &joined, rules, status, figures, vault.clone(), awake);
         web.protection = parts.as_ref().map(|parts| parts.protection.to_string());
         web.metrics.path = metrics_path(&web, metrics.endpoint)?;
-        if let Some(parts) = &parts {
+        let reloader = parts
+            .as_ref()
+            .map(|parts| Reloader::new(Arc::clone(parts), files, vault.fingerprint.clone(), server_status.clone()));
+        if let (Some(parts), Some(reloader)) = (&parts, &reloader) {
             web.metrics.work = Arc::clone(&parts.work);
+            web.configuration = Some(reloader.status());
+            tokio::spawn(Arc::clone(reloader).run(stop.clone()));
         }
         let web = Arc::new(web);
         if let Some(StatsdAddress { host, port }) = metrics.statsd {
@@ -150,13 +166,13 @@ impl Server {
         let (tell_end, ended) = watch::channel(None);
         let traces = parts.as_ref().map(|parts| parts.traces.clone()).unwrap_or_default();
         tokio::spawn(heartbeat::beat(server_status.clone(), Arc::clone(&meters), heartbeat::INTERVAL));
-        let told = stop.clone();
+        let (told, reloads) = (stop.clone(), reloader.clone());
         tokio::spawn(async move {
-            let played = match parts {
-                Some(parts) => {
+            let played = match parts.zip(reloads) {
+                Some((parts, reloader)) => {
                     let (server_status, stop) = (telling, told);
                     let (kept, swept) = (Mutex::default(), Mutex::default());
-                    Roles { parts, vault, meters, server_status, attention, kept, swept, stop }.play().await
+                    Roles { parts, reloader, vault, meters, server_status, attention, kept, swept, stop }.play().await
                 }
                 // It accepts deliveries and never reads the lease; its status stays that of the start.
                 None => {
@@ -168,7 +184,15 @@ impl Server {
             traces.flush(TRACES_LIMIT).await;
             tell_end.send_replace(Some(played.map_err(|error| format!("{error:#}"))));
         });
-        Ok(Server { address, server_status, stop, listener, ended })
+        Ok(Server { address, server_status, reloader, stop, listener, ended })
+    }
+
+    /// Has the configuration read again at once, as SIGHUP does. Its result is in the log and on `/status`.
+    pub fn reload(&self) {
+        match &self.reloader {
+            Some(reloader) => reloader.ask(),
+            None => tracing::info!("SIGHUP: a server with --events-only reads its settings only at its start"),
+        }
     }
 
     /// Waits until it leads; an error if it ends before.
@@ -252,6 +276,7 @@ fn web_state(
         sleeps: settings.sleep.idle_release.is_some(),
         events_only: settings.access.events_only,
         protection: None,
+        configuration: None,
         access,
         url: settings.atlantis_url.clone(),
         api_secret: settings.api_secret.clone(),

@@ -1,12 +1,12 @@
 //! Parts of a leading server: those that are made once, and services that are made anew at each start of leadership.
 
+use super::configuration::{NextConfiguration, ServerConfiguration};
+use super::executors;
 use super::hosts::{self, JoinedHost};
-use super::{comment_templates, executors, module_origins, policies};
+use super::module_origins;
 use crate::checkout::{Checkouts, StepUsers};
 use crate::comment::ParserSettings;
-use crate::config::global::GlobalConfig;
-use crate::config::metrics::Metrics;
-use crate::dispatch::{Allowlist, Handle};
+use crate::dispatch::{Allowlist, DispatchConfiguration, Handle};
 use crate::domain::Login;
 use crate::domain::command::CommandName;
 use crate::execute::permissions::TeamMembers;
@@ -30,10 +30,10 @@ use crate::vault::bucket::Bucket;
 use crate::vault::leader::Leader;
 use crate::vcs::Hosts;
 use crate::webhook::Intake;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::Notify;
 
 /// Limit of concurrent jobs of all pull requests: this many times one command's pool, at least [`ADMISSION_MIN`].
@@ -44,12 +44,13 @@ const LEAST_COMMENT: usize = 65_536;
 
 /// Parts that outlive a role.
 pub(super) struct Parts {
+    /// Settings of the start. [`Parts::now`] has the present ones.
     pub(super) settings: Arc<Settings>,
     /// Verifies deliveries from the inbox.
     pub(super) intake: Intake,
-    global: GlobalConfig,
+    now: RwLock<Arc<ServerConfiguration>>,
+    joined: Vec<JoinedHost>,
     hosts: Hosts,
-    templates: CommentTemplates,
     /// Confinement of steps.
     pub(super) protection: Protection,
     /// Counts the work of all terms of this process.
@@ -58,9 +59,9 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Returns the server-side configuration.
-    pub(super) fn global(&self) -> &GlobalConfig {
-        &self.global
+    /// Returns the present configuration.
+    pub(super) fn now(&self) -> Arc<ServerConfiguration> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the APIs of the hosts.
@@ -68,36 +69,26 @@ impl Parts {
         &self.hosts
     }
 
-    /// Returns the destinations of metrics.
-    pub(super) fn metrics(&self) -> &Metrics {
-        &self.global.metrics
+    /// Replaces the configuration, for the next start of the services.
+    pub(super) fn set(&self, configuration: ServerConfiguration) {
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configuration);
+    }
+
+    /// Reads the configuration again. Blocks. An error leaves the present one as it is.
+    pub(super) fn read_again(&self) -> Result<NextConfiguration> {
+        self.now().read_again(&self.joined, &self.hosts)
     }
 
     /// Reads the files that the settings name; an error stops the start.
     pub(super) fn new(settings: Arc<Settings>, joined: &[JoinedHost]) -> Result<Parts> {
-        let global = match &settings.repo_config {
-            Some((origin, text)) => GlobalConfig::parse(text, origin)?,
-            None => GlobalConfig::without_file(),
-        };
-        hosts::check_people(&global, joined)?;
-        hosts::check_merge_methods(&global, joined)?;
-        for warning in &global.warnings {
-            tracing::warn!("{warning}");
-        }
-        for warning in policies::warnings(&settings, &global) {
-            tracing::warn!("{warning}");
-        }
-        executors::check(&settings, &global)?;
-        if let Some(problem) = executors::out_of_reach(&settings, &global) {
-            bail!(problem);
-        }
-        let templates = comment_templates::read(settings.markdown_template_overrides_dir.as_deref())?;
-        let protection = Protection::of_steps(settings.steps.confinement)?;
         let (intake, hosts) = (hosts::intake(joined), hosts::apis(joined)?);
-        hosts::check_issues(&global, &hosts)?;
+        let now = ServerConfiguration::read(Arc::clone(&settings), joined, &hosts)?;
+        now.warn();
+        let protection = Protection::of_steps(settings.steps.confinement)?;
         let work = Arc::new(WorkMeters::new(settings.metrics.labels));
         let traces = Traces::start(&settings.traces)?;
-        Ok(Parts { settings, intake, global, hosts, templates, protection, work, traces })
+        let (now, joined) = (RwLock::new(Arc::new(now)), joined.to_vec());
+        Ok(Parts { settings, intake, now, joined, hosts, protection, work, traces })
     }
 
     /// Frees space on a nearly full disk before anything is written to it. Failures are only logged: the start itself fails on a full
@@ -125,18 +116,14 @@ impl Parts {
         look: Arc<Notify>,
     ) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox = Outbox::start(
-            store.clone(),
-            self.hosts.clone(),
-            rendering(&self.settings, &self.templates),
-            self.traces.clone(),
-        )
-        .await?;
-        let allowlist = Allowlist::new(&self.settings.repo_allowlist);
+        let configuration = self.configuration();
+        let outbox =
+            Outbox::start(store.clone(), self.hosts.clone(), configuration.rendering.clone(), self.traces.clone())
+                .await?;
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
         let (settings, protection) = (Arc::clone(&self.settings), self.protection.clone());
-        let executors = executors::executors(&self.settings, &self.global, &self.hosts, bucket).await?;
+        let executors = executors::executors(&self.settings, &configuration.global, &self.hosts, bucket).await?;
         executors.check();
         // Only then this directory is the server's own.
         let trees = (!executors.is_empty()).then(|| PathBuf::from(TREES));
@@ -146,34 +133,34 @@ impl Parts {
             }
             separation(&settings, &protection, trees)
         });
-        let ctx = self.context(store.clone(), logs.clone(), outbox, notifier, separating.await??, executors)?;
-        let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
+        let services = ContextServices { store: store.clone(), logs: logs.clone(), outbox, notifier, executors };
+        let ctx = self.context(&configuration, services, separating.await??)?;
+        let DispatchConfiguration { names, allowlist, .. } = configuration;
+        let dispatch = Handle::start(ctx, names, allowlist, self.intake.clone()).await?;
         Ok(Services { store, logs, dispatch, leader, look })
     }
 
-    fn names(&self) -> ParserSettings {
-        let settings = &self.settings;
-        ParserSettings {
-            executables: settings.executable_names.clone(),
-            is_default: settings.executable_names.len() > 1,
-            bot_login: Login::unknown(),
-            allowed: settings.allow_commands.clone(),
-            blocked_extra_args: settings.blocked_extra_args.clone(),
-            pull_mark: '#',
-            apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
+    /// Returns what the present configuration is for commands.
+    pub(super) fn configuration(&self) -> DispatchConfiguration {
+        let now = self.now();
+        let ServerConfiguration { settings, global, templates } = &*now;
+        DispatchConfiguration {
+            settings: Arc::clone(settings),
+            global: global.clone(),
+            rendering: rendering(settings, templates),
+            names: names(settings),
+            allowlist: Allowlist::new(&settings.repo_allowlist),
         }
     }
 
     fn context(
         &self,
-        store: Store,
-        logs: Logs,
-        outbox: Outbox,
-        notifier: Notifier,
+        configuration: &DispatchConfiguration,
+        services: ContextServices,
         separation: Separation,
-        executors: Executors,
     ) -> Result<Context> {
-        let settings = Arc::clone(&self.settings);
+        let ContextServices { store, logs, outbox, notifier, executors } = services;
+        let settings = Arc::clone(&configuration.settings);
         let redactor = Redactor::new(settings.secrets.clone());
         let (checkouts, installer) =
             (checkouts(&settings, &self.hosts, redactor.clone())?, Arc::new(installer(&settings, redactor.clone())));
@@ -193,23 +180,23 @@ impl Parts {
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
         Ok(Context {
             checkouts,
-            runner,
+            runner: Arc::new(runner),
             executors: Arc::new(executors),
             statuses: Statuses {
                 prefix: settings.vcs_status_name.clone(),
                 url: settings.atlantis_url.clone(),
                 pulls: self.hosts.pull_names().clone(),
             },
-            admission: Admission::new(pool),
-            capacity: Capacity::new(&settings.data_dir, &settings.limits),
-            orphaned_locks: OrphanedLocks::default(),
-            teams: TeamMembers::default(),
+            admission: Arc::new(Admission::new(pool)),
+            capacity: Arc::new(Capacity::new(&settings.data_dir, &settings.limits)),
+            orphaned_locks: Arc::new(OrphanedLocks::default()),
+            teams: Arc::new(TeamMembers::default()),
             meters: Arc::clone(&self.work),
             traces: self.traces.clone(),
             installer,
-            rendering: rendering(&settings, &self.templates),
+            rendering: configuration.rendering.clone(),
             settings,
-            global: self.global.clone(),
+            global: configuration.global.clone(),
             store,
             logs,
             hosts: self.hosts.clone(),
@@ -217,6 +204,28 @@ impl Parts {
             notifier,
             redactor,
         })
+    }
+}
+
+/// Services of one term that commands need.
+struct ContextServices {
+    store: Store,
+    logs: Logs,
+    outbox: Outbox,
+    notifier: Notifier,
+    executors: Executors,
+}
+
+/// Returns the settings of the parser.
+fn names(settings: &Settings) -> ParserSettings {
+    ParserSettings {
+        executables: settings.executable_names.clone(),
+        is_default: settings.executable_names.len() > 1,
+        bot_login: Login::unknown(),
+        allowed: settings.allow_commands.clone(),
+        blocked_extra_args: settings.blocked_extra_args.clone(),
+        pull_mark: '#',
+        apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
     }
 }
 

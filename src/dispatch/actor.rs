@@ -49,7 +49,7 @@ pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
 
 /// Runs the actor: handles one item after the other until none is left.
 async fn work_off(inner: Arc<Inner>, pull: PullId) {
-    one_by_one(&pull, || turn(&inner, &pull).boxed()).await;
+    one_by_one(&pull, || turn(inner.now(), &pull).boxed()).await;
     inner.actors.ended.notify_waiters();
 }
 
@@ -67,8 +67,9 @@ async fn caught<T>(pull: &PullId, work: impl Future<Output = T>) -> Option<T> {
     done.inspect_err(|_| tracing::error!(%pull, "a panic, told above, ended what was done for this pull request")).ok()
 }
 
-/// Handles the next item; false if none is left, or another server leads now.
-async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
+/// Handles the next item, with one configuration to its end; false if none is left, or another server leads now.
+async fn turn(inner: Arc<Inner>, pull: &PullId) -> bool {
+    let inner = &inner;
     let item = match inner.actors.next(pull, &inner.ctx.orphaned_locks) {
         Next::Item(item) => item,
         Next::Settle => {

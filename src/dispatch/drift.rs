@@ -100,6 +100,11 @@ impl DriftRuns {
         self.count.subscribe()
     }
 
+    /// Signals as if a run had begun or ended, so that the schedule is read again.
+    pub(super) fn wake(&self) {
+        self.count.send_modify(|_| ());
+    }
+
     /// Returns true if a run may be at work in this repository. Only those that a schedule begins are known by their repository.
     pub(super) fn may_run_in(&self, repo: &RepoId) -> bool {
         let scheduled = self.scheduled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +145,8 @@ impl Handle {
     ///
     /// The reason, if the detection was refused or failed.
     pub async fn detect_drift(&self, question: DriftQuestion) -> Result<DriftDetection, RequestRefused> {
-        let request = self.inner.drift_request(question)?;
+        let inner = self.inner();
+        let request = inner.drift_request(question)?;
         self.run_drift(move |inner| async move { drift::detect(&inner.ctx, &request, &inner.drift.stop).await }.boxed())
             .await
     }
@@ -155,10 +161,11 @@ impl Handle {
         question: DriftQuestion,
         remedy: Remedy,
     ) -> Result<Remediation, RequestRefused> {
+        let inner = self.inner();
         if remedy.apply {
-            self.inner.may(CommandName::Apply)?;
+            inner.may(CommandName::Apply)?;
         }
-        let request = self.inner.drift_request(question)?;
+        let request = inner.drift_request(question)?;
         self.run_drift(move |inner| {
             let runs = &inner.drift;
             async move { drift::remediate(&inner.ctx, &request, (&remedy, &runs.interrupt), &runs.stop).await }.boxed()
@@ -172,8 +179,9 @@ impl Handle {
         F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, RequestRefused>> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
-        let counted = Counted::one_more(&self.inner).ok_or(RequestRefused::Busy)?;
-        self.inner.tasks.spawn(async move {
+        let inner = self.inner();
+        let counted = Counted::one_more(&inner).ok_or(RequestRefused::Busy)?;
+        inner.tasks.spawn(async move {
             // A caller that has stopped waiting logs nothing.
             if let Err(Err(RequestRefused::Broken(error))) = tell.send(run(&counted.0).await) {
                 tracing::error!(error = format!("{error:#}"), "a drift run broke");
@@ -181,7 +189,7 @@ impl Handle {
         });
         // A task that was stopped sends nothing.
         let ended = told.await.unwrap_or(Err(RequestRefused::Stopped));
-        let masked = |text: String| self.inner.ctx.redactor.redact(&text);
+        let masked = |text: String| inner.ctx.redactor.redact(&text);
         ended.map_err(|refused| match refused {
             RequestRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
             RequestRefused::Host(text) => {
@@ -197,8 +205,9 @@ impl Handle {
     ///
     /// The reason, if the state is not shown or cannot be read.
     pub async fn drift_status(&self, host_type: &str, repository: &str) -> Result<Vec<ProjectDrift>, RequestRefused> {
-        let repo = self.inner.repository(host_type, repository)?;
-        Ok(self.inner.ctx.store.read(move |view| view.drift_in(&repo)).await?)
+        let inner = self.inner();
+        let repo = inner.repository(host_type, repository)?;
+        Ok(inner.ctx.store.read(move |view| view.drift_in(&repo)).await?)
     }
 }
 
@@ -214,8 +223,9 @@ impl Handle {
         repository: &str,
         id: Option<RunId>,
     ) -> Result<Vec<(Remediation, RemediationRun)>, RequestRefused> {
-        let repo = self.inner.repository(host_type, repository)?;
-        let read = self.inner.ctx.store.read(move |view| {
+        let inner = self.inner();
+        let repo = inner.repository(host_type, repository)?;
+        let read = inner.ctx.store.read(move |view| {
             let found = match &id {
                 Some(id) => view.remediation(&repo, id)?.into_iter().collect(),
                 None => view.remediations(&repo)?,

@@ -70,14 +70,15 @@ impl ScheduledRepository {
 impl Handle {
     /// Returns the repositories with a schedule, by their names.
     pub(crate) async fn drift_schedules(&self) -> Result<Vec<ScheduledRepository>> {
-        scheduled(&self.inner).await
+        scheduled(&self.inner()).await
     }
 
     /// Returns true if a person on a page may ask for a drift detection of this repository, as far as that is known without a host.
     pub(crate) fn may_check_drift(&self, one: &ScheduledRepository, person: &str, visitor: PageVisitor) -> bool {
+        let inner = self.inner();
         let branch = one.schedule.branch.as_deref().unwrap_or_default();
-        let asker = Asker::of_page(&self.inner.ctx, &one.repo, person);
-        let mut gatekeeper = Gatekeeper::new(&self.inner.ctx, &one.repo, branch, asker);
+        let asker = Asker::of_page(&inner.ctx, &one.repo, person);
+        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &one.repo, branch, asker);
         visitor == PageVisitor::Operator
             || (gatekeeper.may_be_permitted(CommandName::Plan) && gatekeeper.may_have_access(CommandName::Plan))
     }
@@ -94,7 +95,7 @@ impl Handle {
         by: AuditEntry,
         visitor: PageVisitor,
     ) -> Result<(), RequestRefused> {
-        let inner = &self.inner;
+        let inner = &self.inner();
         let found = scheduled(inner).await?.into_iter().find(|one| one.repo.to_string() == repo);
         let one = found.ok_or_else(|| RequestRefused::NotFound("No such repository has a schedule.".to_owned()))?;
         if visitor != PageVisitor::Operator {
@@ -123,25 +124,16 @@ impl Handle {
 }
 
 /// Begins the detections that are due, for as long as this server leads.
-pub(super) async fn run(inner: Arc<Inner>) {
-    let forgotten = async {
-        forget_others(&inner).await?;
-        end_issues(&inner).await
-    };
-    if let Err(error) = forgotten.await
-        && !is_deposed(&error)
-    {
-        tracing::error!(
-            error = format!("{error:#}"),
-            "drift detections and issues without a schedule could not be dropped"
-        );
-    }
-    if !inner.ctx.global.has_drift_schedules() {
-        return;
-    }
+pub(super) async fn run(mut inner: Arc<Inner>) {
     let mut runs = inner.drift.changes();
+    drop_unscheduled(&inner).await;
     loop {
         runs.borrow_and_update();
+        let now = inner.now();
+        if !Arc::ptr_eq(&now, &inner) {
+            inner = now;
+            drop_unscheduled(&inner).await;
+        }
         let wait = match begin_due(&inner).await {
             Ok(wait) => wait,
             Err(error) if is_deposed(&error) => return,
@@ -162,6 +154,22 @@ pub(super) async fn run(inner: Arc<Inner>) {
             changed = runs.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(wait.clamp(PAUSE, LOOK_AGAIN)) => {}
         }
+    }
+}
+
+/// Drops detections and issues that the configuration does not ask for any more.
+async fn drop_unscheduled(inner: &Inner) {
+    let dropped = async {
+        forget_others(inner).await?;
+        end_issues(inner).await
+    };
+    if let Err(error) = dropped.await
+        && !is_deposed(&error)
+    {
+        tracing::error!(
+            error = format!("{error:#}"),
+            "drift detections and issues without a schedule could not be dropped"
+        );
     }
 }
 

@@ -69,7 +69,7 @@ struct LateWatch {
 pub(super) async fn run(inner: Arc<Inner>) {
     let (mut given_up, mut is_told) = (GivenUpJobs::default(), false);
     loop {
-        match round(&inner, &mut given_up).await {
+        match round(&inner.now(), &mut given_up).await {
             Ok(()) => {
                 is_told = false;
                 inner.late_looks.set(given_up.next());

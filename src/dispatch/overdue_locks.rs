@@ -23,7 +23,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     // A lock that is taken during the pause is not overdue before its end.
     let pause = after.unsigned_abs().clamp(PAUSE, LOOK_AGAIN);
     while !inner.actors.draining() {
-        match notify(&inner).await {
+        match notify(&inner.now()).await {
             Ok(()) => {}
             Err(error) if is_deposed(&error) => return,
             Err(error) => {

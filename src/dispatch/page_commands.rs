@@ -99,7 +99,7 @@ impl Handle {
     ///
     /// The reason, if nothing is recorded.
     pub async fn command_from_page(&self, asked: PageCommand) -> Result<String, RequestRefused> {
-        let inner = &self.inner;
+        let inner = &self.inner();
         inner.may(asked.name)?;
         let word = asked.word();
         let identity = page_delivery(&word)
@@ -128,8 +128,9 @@ impl Handle {
 
     /// Returns the commands whose buttons a person gets on a pull request: those that no rule refuses for which no host has to be asked.
     pub fn buttons_for(&self, pull: &PullRequest, person: &str, visitor: PageVisitor) -> Vec<CommandName> {
-        let ctx = &self.inner.ctx;
-        let is_served = self.inner.allowlist.allows(&pull.id.repo)
+        let inner = self.inner();
+        let ctx = &inner.ctx;
+        let is_served = inner.allowlist.allows(&pull.id.repo)
             && ctx.hosts.for_repo(&pull.id.repo).is_ok()
             && (ctx.settings.allow_fork_prs || !pull.fork);
         if !is_served {
@@ -138,7 +139,7 @@ impl Handle {
         let asker = Asker::of_page(ctx, &pull.id.repo, person);
         let mut gatekeeper = Gatekeeper::new(ctx, &pull.id.repo, &pull.base.branch, asker);
         let may = |name: &CommandName| {
-            self.inner.may(*name).is_ok()
+            inner.may(*name).is_ok()
                 && gatekeeper.may_be_permitted(*name)
                 && (visitor == PageVisitor::Operator || gatekeeper.may_have_access(*name))
         };

@@ -120,6 +120,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
         if inner.actors.draining() {
             return;
         }
+        let inner = inner.now();
         let waiting = {
             let mut known = inner.bases.lock();
             known.checking = true;

@@ -69,7 +69,7 @@ pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
         if inner.actors.draining() {
             return;
         }
-        match (Round { inner: &inner, host: &*host }).go(&mut turn).await {
+        match (Round { inner: &inner.now(), host: &*host }).go(&mut turn).await {
             Ok(()) => {}
             Err(HostOrStateError::State(error)) if is_deposed(&error) => return,
             Err(HostOrStateError::State(error)) => {

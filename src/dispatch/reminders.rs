@@ -24,7 +24,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     let mut changes = inner.ctx.store.replans_recorded();
     loop {
         changes.borrow_and_update();
-        let wait = match remind(&inner).await {
+        let wait = match remind(&inner.now()).await {
             Ok(wait) => wait,
             Err(error) if is_deposed(&error) => return,
             Err(error) => {

@@ -48,7 +48,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     let mut turns = inner.ctx.store.replans_recorded();
     loop {
         let ended = inner.actors.ended.notified();
-        let left = match enqueue_some(&inner).await {
+        let left = match enqueue_some(&inner.now()).await {
             Ok(left) => left,
             Err(error) if is_deposed(&error) => return,
             Err(error) => {

@@ -81,6 +81,7 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
     let ours = Arc::clone(inner);
     let begun = inner.tasks.spawn_work(async move {
         while let Some((pull, item)) = ours.repository_commands.next(&repo) {
+            let ours = ours.now();
             if !ended(&ours, &pull, &item.cause, answer(&ours, &pull, &item)).await {
                 return;
             }

@@ -94,8 +94,9 @@ impl Handle {
     ///
     /// The reason, if nothing is done.
     pub async fn request_plan(&self, request: Request) -> Result<AcceptedRequest, RequestRefused> {
-        self.inner.may(CommandName::Plan)?;
-        let (pull, targets) = self.inner.checked(&request).await?;
+        let inner = self.inner();
+        inner.may(CommandName::Plan)?;
+        let (pull, targets) = inner.checked(&request).await?;
         let begun = AcceptedRequest {
             pull: pull.id,
             url: pull.url,
@@ -103,7 +104,7 @@ impl Handle {
             head: pull.head.commit,
             accepted: Timestamp::now(),
         };
-        self.inner.record_commands(begun, CommandName::Plan, targets).await
+        inner.record_commands(begun, CommandName::Plan, targets).await
     }
 
     /// Records an apply of each of these targets, at the head that was planned.
@@ -116,9 +117,10 @@ impl Handle {
         planned: &AcceptedRequest,
         targets: Vec<Target>,
     ) -> Result<AcceptedRequest, RequestRefused> {
-        self.inner.may(CommandName::Apply)?;
+        let inner = self.inner();
+        inner.may(CommandName::Apply)?;
         let begun = AcceptedRequest { deliveries: Vec::new(), accepted: Timestamp::now(), ..planned.clone() };
-        self.inner.record_commands(begun, CommandName::Apply, targets).await
+        inner.record_commands(begun, CommandName::Apply, targets).await
     }
 
     /// Checks that the settings let a program apply at all.
@@ -127,13 +129,14 @@ impl Handle {
     ///
     /// The reason, if they do not.
     pub fn may_request_apply(&self) -> Result<(), RequestRefused> {
-        self.inner.may(CommandName::Apply)
+        self.inner().may(CommandName::Apply)
     }
 
     /// Returns the result of a command; absent until it has ended.
     pub async fn request_end(&self, request: &AcceptedRequest, delivery: &DeliveryId) -> Result<Option<RequestEnd>> {
+        let inner = self.inner();
         let (pull, accepted, asked) = (request.pull.clone(), request.accepted, delivery.clone());
-        let found = self.inner.ctx.store.read(move |view| {
+        let found = inner.ctx.store.read(move |view| {
             if view.outcome_of_delivery(&asked)?.is_none() {
                 return Ok(None);
             }
@@ -141,7 +144,7 @@ impl Handle {
             let jobs = run.as_ref().map(|run| view.jobs_of(&run.id)).transpose()?;
             Ok(Some((run, jobs.unwrap_or_default())))
         });
-        Ok(found.await?.map(|(run, jobs)| self.inner.ended_request(run, jobs)))
+        Ok(found.await?.map(|(run, jobs)| inner.ended_request(run, jobs)))
     }
 }
 

@@ -170,7 +170,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
 /// Enqueues the recorded closings of pull requests that the outbox has merged.
 pub(super) async fn take_closings(inner: Arc<Inner>, mut closings: Receiver<Delivery>) {
     while let Some(delivery) = closings.recv().await {
-        take_up(&inner, delivery);
+        take_up(&inner.now(), delivery);
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn item(run: &Run, command: Option<Command>, delivery: Option<&Delive
 /// Stops unwanted jobs for as long as this server leads.
 pub(super) async fn run(inner: Arc<Inner>) {
     while !inner.actors.draining() {
-        if let Err(error) = stop_unwanted(&inner, None, &CancellationToken::new()).await {
+        if let Err(error) = stop_unwanted(&inner.now(), None, &CancellationToken::new()).await {
             if is_deposed(&error) {
                 return;
             }

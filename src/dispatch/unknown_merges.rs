@@ -47,7 +47,7 @@ pub(super) async fn run(inner: Arc<Inner>) {
     let mut looks = HashMap::new();
     loop {
         changes.borrow_and_update();
-        let wait = match try_due(&inner, &mut looks).await {
+        let wait = match try_due(&inner.now(), &mut looks).await {
             Ok(wait) => wait,
             Err(error) if is_deposed(&error) => return,
             Err(error) => {

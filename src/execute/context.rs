@@ -26,7 +26,8 @@ use crate::vcs::Hosts;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The services that commands need; made once by `app`.
+/// The services that commands need, and the configuration; made by `app`. Clones share the services.
+#[derive(Clone)]
 pub struct Context {
     pub settings: Arc<Settings>,
     /// Server-side configuration.
@@ -52,21 +53,21 @@ pub struct Context {
     /// Masks secrets.
     pub redactor: Redactor,
     /// Limits the jobs of all pull requests together.
-    pub admission: Admission,
+    pub admission: Arc<Admission>,
     /// Limits their use of disk and memory.
-    pub capacity: Capacity,
+    pub capacity: Arc<Capacity>,
     /// Runs the steps of jobs on this machine.
-    pub runner: Local,
+    pub runner: Arc<Local>,
     /// Run them elsewhere.
     pub(crate) executors: Arc<Executors>,
     /// Killed jobs that were not reported yet.
-    pub orphaned_locks: OrphanedLocks,
+    pub orphaned_locks: Arc<OrphanedLocks>,
     /// Counts and measures the work for metrics.
     pub meters: Arc<WorkMeters>,
     /// Collects spans of the work.
     pub traces: Traces,
     /// Memberships of teams.
-    pub teams: TeamMembers,
+    pub teams: Arc<TeamMembers>,
 }
 
 impl Context {

@@ -21,6 +21,7 @@ mod pace;
 mod refusals;
 mod search;
 mod slots;
+mod wording;
 
 use crate::domain::state::{Delivery, PendingEffect};
 use crate::domain::{PullId, RepoId};
@@ -44,6 +45,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use wording::PresentWording;
 
 /// Concurrent statuses and reactions of one pull request.
 const MARKS_AT_ONCE: usize = 4;
@@ -104,7 +106,7 @@ struct OutboxInner {
     store: Store,
     hosts: Hosts,
     /// Wording of comments.
-    rendering: RenderOptions,
+    rendering: PresentWording,
     traces: Traces,
     /// Closings of pull requests that were merged here, each recorded already.
     merged: mpsc::Sender<Delivery>,
@@ -155,7 +157,7 @@ impl Outbox {
         let shared = OutboxInner {
             store,
             hosts,
-            rendering,
+            rendering: PresentWording::new(rendering),
             traces,
             merged,
             closings: Mutex::new(Some(closings)),
@@ -434,7 +436,7 @@ impl Worker {
         });
         write.await?;
         self.shared.wake_merge(&self.key.0);
-        if self.key.1 == Lane::Comments && self.shared.rendering.hide_replaced {
+        if self.key.1 == Lane::Comments && self.shared.rendering.get().hide_replaced {
             // The effect that hides older comments may have waited for this one.
             Outbox { shared: Arc::clone(&self.shared) }.wake_marks(&self.key.0);
         }

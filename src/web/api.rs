@@ -11,7 +11,7 @@ use crate::domain::state::ProjectLock;
 use crate::domain::state_address::StateAddress;
 use crate::domain::waiting::WaitingPull;
 use crate::domain::{CommitSha, ProjectId, PullId, RunId};
-use crate::server_status::Role;
+use crate::server_status::{ConfigurationStatus, Role};
 use crate::vault::bucket::{Bucket, Uploading};
 use crate::vault::jobs::without_keys;
 use axum::extract::{Path, State};
@@ -101,6 +101,9 @@ pub(super) struct Status<'a> {
     /// What keeps steps away from what is not theirs; absent where none run.
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<String>,
+    /// Readings of the configuration; absent where it is read only at the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration: Option<ConfigurationView>,
     /// Number of stored deliveries that this leader cannot verify and of unreadable objects; absent if zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     inbox_unusable: Option<u64>,
@@ -109,6 +112,29 @@ pub(super) struct Status<'a> {
     /// Long uploads to the bucket: the connection is slow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     uploading: Vec<UploadView>,
+}
+
+/// How the configuration was read. This page is open, so the mistake itself is in the log and on the overview alone.
+#[derive(Serialize, ToSchema)]
+struct ConfigurationView {
+    /// Time of the last reading without a mistake.
+    read: String,
+    /// Time since which the files have a mistake, and an earlier version stays in effect; absent if they have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    faulty_since: Option<String>,
+    /// Names of settings whose change takes effect at the next start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    needs_restart: Vec<String>,
+}
+
+impl ConfigurationView {
+    fn of(status: &ConfigurationStatus) -> ConfigurationView {
+        ConfigurationView {
+            read: status.read.to_string(),
+            faulty_since: status.fault.as_ref().map(|fault| fault.since.to_string()),
+            needs_restart: status.needs_restart.clone(),
+        }
+    }
 }
 
 /// An executor's jobs. Its name is the operator's, and names no repository.
@@ -174,6 +200,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
         leader: leader.map(|who| LeaderView { url: &who.url, machine: &who.machine, version: &who.version }),
         fingerprint_mismatch: server_status.mismatch,
         steps: site.state.protection.clone(),
+        configuration: site.configuration().as_deref().map(ConfigurationView::of),
         inbox_unusable: (unusable > 0).then_some(unusable),
         refused_by_host: refused.map(|all| RefusedView { since: all.since.to_string(), waiting: all.waiting }),
         uploading: uploading(&*site.state.vault.bucket),

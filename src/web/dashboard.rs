@@ -13,7 +13,7 @@ use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{ApplyLock, Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::waiting::WaitingPull;
 use crate::domain::{PullId, PullRequest};
-use crate::server_status::Services;
+use crate::server_status::{ConfigurationStatus, Services};
 use crate::store::{Found, ListedPull, NeedsAttention, Search, Store, Window};
 use attention::AttentionList;
 use axum::Extension;
@@ -151,6 +151,8 @@ pub(super) struct ServerState {
     pub(super) apply_switch: bool,
     /// First word of commands.
     pub(super) executable: String,
+    /// The last readings of the configuration.
+    pub(super) configuration: Option<Arc<ConfigurationStatus>>,
 }
 
 impl ServerState {
@@ -161,6 +163,7 @@ impl ServerState {
             apply_allowed: site.state.apply_allowed,
             apply_switch: !site.state.disable_global_apply_lock,
             executable: site.state.executable_name.clone(),
+            configuration: site.configuration(),
         }
     }
 }
@@ -239,6 +242,26 @@ impl Notice {
     }
 }
 
+/// A note on the configuration for people: a mistake, or changes that are not in effect.
+#[derive(Serialize)]
+struct ConfigurationNote {
+    /// Empty if there is none.
+    error: String,
+    since: Option<When>,
+    /// Names of settings, joined.
+    needs_restart: String,
+}
+
+impl ConfigurationNote {
+    fn new(status: &ConfigurationStatus, now: Timestamp) -> ConfigurationNote {
+        ConfigurationNote {
+            error: status.fault.as_ref().map(|fault| fault.error.clone()).unwrap_or_default(),
+            since: status.fault.as_ref().map(|fault| When::new(fault.since, now)),
+            needs_restart: status.needs_restart.join(", "),
+        }
+    }
+}
+
 #[derive(Serialize)]
 pub(super) struct Dashboard {
     role: &'static str,
@@ -256,6 +279,7 @@ pub(super) struct Dashboard {
     recent: ListPage<JobRow>,
     apply: ApplySwitch,
     freezes: Vec<FreezeRow>,
+    configuration: Option<ConfigurationNote>,
     notice: Option<Notice>,
 }
 
@@ -291,6 +315,7 @@ impl Dashboard {
             }),
             recent: ListPage::new(&facts.ended, "runs", asked.runs, MAX_RECENT, asked, job_row),
             freezes: facts.freezes.iter().map(|freeze| FreezeRow::new(freeze, now)).collect(),
+            configuration: server.configuration.as_deref().map(|status| ConfigurationNote::new(status, now)),
             apply: apply_switch(facts.apply_lock.as_ref(), server, now),
             notice,
         }

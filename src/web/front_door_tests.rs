@@ -102,6 +102,7 @@ pub(super) fn web_state() -> WebState {
         sleeps: false,
         events_only: false,
         protection: None,
+        configuration: None,
         access: access::AccessRules::default(),
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),

@@ -240,6 +240,7 @@ fn server() -> ServerState {
         apply_allowed: true,
         apply_switch: true,
         executable: "atlantis".into(),
+        configuration: None,
     }
 }
 

@@ -65,6 +65,7 @@ async fn the_dashboard_shows_what_the_store_holds() {
         apply_allowed: true,
         apply_switch: true,
         executable: "atlantis".into(),
+        configuration: None,
     };
     let view =
         serde_json::to_value(Dashboard::new(&facts, &server, &DashboardQuery::default(), None, Timestamp::now()))

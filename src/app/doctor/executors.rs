@@ -18,12 +18,13 @@ const TOO_MUCH: &str = "a plan that somebody proposes has these rights too: give
 
 pub(super) async fn check(settings: &Settings, parts: &Parts) -> Findings {
     let mut findings = Findings::default();
-    let kinds = &parts.global().executors;
+    let now = parts.now();
+    let kinds = &now.global.executors;
     if kinds.is_empty() {
         return findings;
     }
     let executors = match bucket::open(&settings.vault.bucket).await {
-        Ok(bucket) => executors::executors(settings, parts.global(), parts.hosts(), bucket).await,
+        Ok(bucket) => executors::executors(settings, &now.global, parts.hosts(), bucket).await,
         // Told as a finding about the bucket.
         Err(_) => return findings,
     };

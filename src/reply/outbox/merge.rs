@@ -158,7 +158,7 @@ impl OutboxInner {
             MergeEnd::Closed => ("closed meanwhile".to_owned(), None, Vec::new()),
             MergeEnd::Refused(because) => {
                 let reply = Reply::new(refusal.clone(), &pull, Message::NotMerged { because: because.clone() });
-                let told = comments::effects_on(&self.hosts, &self.rendering, &reply);
+                let told = comments::effects_on(&self.hosts, &self.rendering.get(), &reply);
                 let note_on = if *again { MergeAttempt::repeated_refusal_note } else { MergeAttempt::refusal_note };
                 let note = note_on(&because);
                 because_again = again.then_some(because);

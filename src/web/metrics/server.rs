@@ -2,12 +2,13 @@
 
 use super::families::{Families, MetricKind, MetricSample};
 use crate::dispatch::ExecutorUse;
-use crate::server_status::{Meters, Role, ServerStatus};
+use crate::server_status::{ConfigurationStatus, Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
 use crate::web::WebState;
 use crate::web::pages::VERSION;
 use MetricKind::{Counter, Gauge};
 use jiff::Timestamp;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Commit that it was built from, where the build was told.
@@ -22,6 +23,7 @@ pub(super) struct ServerMetrics<'a> {
     in_progress: usize,
     executors: Vec<ExecutorUse>,
     requests: Vec<(&'static str, u64)>,
+    configuration: Option<Arc<ConfigurationStatus>>,
     now: Timestamp,
 }
 
@@ -37,6 +39,7 @@ impl<'a> ServerMetrics<'a> {
             in_progress: services.map_or(0, |services| services.dispatch.in_progress()),
             executors: services.map(|services| services.dispatch.executors()).unwrap_or_default(),
             requests: state.vault.bucket.requests(),
+            configuration: state.configuration.as_ref().map(|configuration| configuration.borrow().clone()),
             now,
         }
     }
@@ -56,12 +59,25 @@ impl<'a> ServerMetrics<'a> {
         let mismatch = f64::from(u8::from(server_status.mismatch));
         page.one("fingerprint_mismatch", Gauge, "1: it never leads, because its settings differ.", mismatch);
         page.one("jobs_in_progress", Gauge, "Commands that run or wait here.", self.in_progress as f64);
+        self.configuration(&mut page);
         self.at_executors(&mut page);
         self.counts(&mut page);
         self.journal(&mut page);
         let requests: Vec<_> = self.requests.iter().map(|(kind, count)| (*kind, *count as f64)).collect();
         page.labelled("bucket_requests_total", Counter, "Requests to the bucket.", "kind", &requests);
         page
+    }
+
+    fn configuration(&self, page: &mut Families) {
+        let Some(configuration) = &self.configuration else { return };
+        let failed = f64::from(u8::from(configuration.fault.is_some()));
+        let help = "1: the files of the configuration have a mistake, and the version before is in effect.";
+        page.one("config_reload_failed", Gauge, help, failed);
+        let read = configuration.read.as_second() as f64;
+        let help = "When the configuration was last read without a mistake, in seconds since 1970.";
+        page.one("config_read_seconds", Gauge, help, read);
+        let names = configuration.needs_restart.len() as f64;
+        page.one("config_needs_restart", Gauge, "Changed settings that take effect at the next start.", names);
     }
 
     fn at_executors(&self, page: &mut Families) {
@@ -159,6 +175,11 @@ pub(super) mod tests {
             in_progress: 1,
             executors: vec![ExecutorUse { name: "plans".into(), running: 2, waiting: 1, limit: 20 }],
             requests: vec![("put", 17)],
+            configuration: Some(Arc::new(ConfigurationStatus {
+                read: Timestamp::from_second(950).unwrap(),
+                fault: None,
+                needs_restart: vec!["port".to_owned()],
+            })),
             now: Timestamp::from_second(1_060).unwrap(),
         };
         look(&mut facts)
@@ -187,6 +208,9 @@ pub(super) mod tests {
     tidelock_epoch 7
     tidelock_fingerprint_mismatch 0
     tidelock_jobs_in_progress 1
+    tidelock_config_reload_failed 0
+    tidelock_config_read_seconds 950
+    tidelock_config_needs_restart 1
     tidelock_executor_jobs_running{executor="plans"} 2
     tidelock_executor_jobs_waiting{executor="plans"} 1
     tidelock_executor_jobs_limit{executor="plans"} 20
