@@ -75,6 +75,7 @@ mod projects;
 mod races;
 mod receivers;
 mod refused;
+mod reload;
 mod renamed;
 mod restart;
 mod resumed;

@@ -47,6 +47,7 @@ pub(crate) struct Setup {
     flags: Vec<String>,
     environment: Vec<(String, String)>,
     repos_yaml: Option<String>,
+    config: Option<String>,
     binary: bool,
     hosts: Vec<JoinedHost>,
     /// Name of the App that the server is, instead of an account.
@@ -58,7 +59,7 @@ impl Setup {
     pub(crate) fn repo(files: &[(&str, &str)]) -> Setup {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         let (flags, environment, hosts) = (Vec::new(), Vec::new(), Vec::new());
-        Setup { files, flags, environment, repos_yaml: None, binary: false, hosts, app: None }
+        Setup { files, flags, environment, repos_yaml: None, config: None, binary: false, hosts, app: None }
     }
 
     /// A repository with one project at its root.
@@ -90,6 +91,12 @@ impl Setup {
 
     pub(crate) fn repos_yaml(mut self, text: &str) -> Setup {
         self.repos_yaml = Some(text.to_owned());
+        self
+    }
+
+    /// The file of `--config`, which names the allowlist as well.
+    pub(crate) fn config(mut self, text: &str) -> Setup {
+        self.config = Some(text.to_owned());
         self
     }
 
@@ -192,6 +199,10 @@ impl Ctx {
             std::fs::write(own.join("repos.yaml"), fill(text)).unwrap();
             flags.push(format!("--repo-config={}", own.join("repos.yaml").display()));
         }
+        if let Some(text) = &setup.config {
+            std::fs::write(own.join("tidelock.yaml"), fill(text)).unwrap();
+            flags.push(format!("--config={}", own.join("tidelock.yaml").display()));
+        }
         if let Some(slug) = &setup.app {
             std::fs::write(own.join("app.pem"), APP_KEY).unwrap();
             flags.push(format!("--gh-app-id={}", forge.set_app(slug, APP_KEY).unwrap()));
@@ -255,7 +266,7 @@ impl Ctx {
         fill(text, &self.tmp, &self.own, &self.forge)
     }
 
-    /// Writes `repos.yaml` anew; the server reads it when it is started again.
+    /// Writes `repos.yaml` anew. The server reads it when it is started again, or some seconds later.
     pub(crate) fn rewrite_repos_yaml(&self, text: &str) {
         std::fs::write(self.own.join("repos.yaml"), self.fill(text)).unwrap();
     }

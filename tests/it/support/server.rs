@@ -71,6 +71,10 @@ impl Running {
         .iter()
         .map(|(name, value)| format!("--{name}={value}"))
         .collect();
+        if extra.iter().any(|flag| flag.starts_with("--config=")) {
+            // A flag would win over the config file.
+            flags.retain(|flag| !flag.starts_with("--repo-allowlist="));
+        }
         flags.extend(extra);
         let secret = |secret: secrecy::SecretString| secret.expose_secret().to_owned();
         let mut environment = vec![
@@ -322,6 +326,17 @@ impl Running {
                 let status = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
                 assert_eq!(status.code(), Some(0), "{}", self.log());
                 assert!(began.elapsed() < limit, "it took {:?} to end", began.elapsed());
+            }
+        }
+    }
+
+    /// Has it read its configuration again: with SIGHUP, for a process.
+    pub(crate) fn reload(&self) {
+        match self.now.lock().unwrap().as_ref().expect("no server runs") {
+            Now::Here(server) => server.reload(),
+            Now::Process { child, .. } => {
+                let pid = rustix::process::Pid::from_child(&child.0);
+                rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
             }
         }
     }
