@@ -166,7 +166,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    # A change of the files starts a rollout.
+    # A change of the files starts a rollout. The server would follow most changes without one (docs/reload.md), but not all.
     tidelock/config: {{ printf "%s%s%s%s" $v.config $v.repoConfig $v.initConfig.script (ternary (toJson $v.executors.templates) "" $v.executors.enabled) | sha256sum }}
     {{- with $v.podTemplate.annotations }}
     {{- toYaml . | nindent 4 }}
