@@ -146,13 +146,13 @@ fn sighup_reads_at_once_and_hostile_files_are_refused_in_words() {
         let zeros = |path: &Path| symlink("/dev/zero", path).unwrap();
         let missing = |_: &Path| ();
         let empty = |path: &Path| fs::write(path, "").unwrap();
-        let replacements: [(&str, &dyn Fn(&Path)); 6] = [
-            ("is larger than", &big),
-            ("is no regular file", &pipe),
-            ("Too many levels of symbolic links", &circle),
-            ("is no regular file", &zeros),
-            ("No such file", &missing),
-            ("the file is empty", &empty),
+        let replacements = [
+            ("is larger than", big as fn(&Path)),
+            ("is no regular file", pipe),
+            ("Too many levels of symbolic links", circle),
+            ("is no regular file", zeros),
+            ("No such file", missing),
+            ("the file is empty", empty),
         ];
         for (words, replace) in replacements {
             refused(ctx, || {
@@ -162,8 +162,8 @@ fn sighup_reads_at_once_and_hostile_files_are_refused_in_words() {
             })
             .await;
             let log = ctx.server.log();
-            let told = log.lines().filter(|line| line.contains("has a mistake: the one before stays in effect"));
-            assert!(told.last().is_some_and(|line| line.contains(words)), "{words}: {log}");
+            let mut told = log.lines().filter(|line| line.contains("has a mistake: the one before stays in effect"));
+            assert!(told.next_back().is_some_and(|line| line.contains(words)), "{words}: {log}");
             reread(ctx, || {
                 let _ = fs::remove_file(&file);
                 ctx.rewrite_repos_yaml(&rules(""));
