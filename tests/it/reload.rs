@@ -57,16 +57,16 @@ fn a_tightened_requirement_counts_for_the_next_apply_of_an_older_plan() {
     run_test(planned(), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        reread(ctx, || ctx.rewrite_repos_yaml(&rules("apply_requirements: [approved]"))).await;
+        let stricter = rules("approvals: {any_of: ['user:bob']}");
+        reread(ctx, || ctx.rewrite_repos_yaml(&stricter)).await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").because("requirement").has("approved");
         assert_eq!(ctx.lines("applied"), 0);
         pull.approve("bob").unwrap();
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
-        let names = ["tidelock: in effect: repos[/.*/].apply_requirements in repos.yaml"];
+        let names = ["tidelock: in effect: repos[/.*/].approvals in repos.yaml"];
         assert_eq!(reloads(ctx).await, names);
         // What is the same but for a comment is no change.
-        let text = format!("# the same\n{}", rules("apply_requirements: [approved]"));
-        reread(ctx, || ctx.rewrite_repos_yaml(&text)).await;
+        reread(ctx, || ctx.rewrite_repos_yaml(&format!("# the same\n{stricter}"))).await;
         assert_eq!(reloads(ctx).await, names);
     });
 }
@@ -251,7 +251,7 @@ fn the_next_leader_has_the_newest_configuration_and_agrees_on_the_allowlist() {
         ctx.server.role("standby").await;
         second.take_webhooks();
         // The standby follows as well, and leads with what it has read last.
-        reread(ctx, || ctx.rewrite_repos_yaml(&rules("apply_requirements: [approved]"))).await;
+        reread(ctx, || ctx.rewrite_repos_yaml(&rules("approvals: {any_of: ['user:bob']}"))).await;
         second.stop().await;
         ctx.server.role("leading").await;
         ctx.server.take_webhooks();
