@@ -161,9 +161,12 @@ fn sighup_reads_at_once_and_hostile_files_are_refused_in_words() {
                 ctx.server.reload();
             })
             .await;
-            let log = ctx.server.log();
-            let mut told = log.lines().filter(|line| line.contains("has a mistake: the one before stays in effect"));
-            assert!(told.next_back().is_some_and(|line| line.contains(words)), "{words}: {log}");
+            ctx.until(&format!("the log says that it {words}"), async || {
+                let log = ctx.server.log();
+                let mut told = log.lines().filter(|line| line.contains("the one before stays in effect"));
+                told.next_back().is_some_and(|line| line.contains(words))
+            })
+            .await;
             reread(ctx, || {
                 let _ = fs::remove_file(&file);
                 ctx.rewrite_repos_yaml(&rules(""));
@@ -206,16 +209,16 @@ fn a_swapped_link_of_a_mounted_config_map_is_noticed() {
 
 #[test]
 fn allowlist_templates_and_other_live_settings_change_and_others_wait_for_a_restart() {
-    let setup = planned().config("repo-allowlist: '*'\n").flags(&["--markdown-template-overrides-dir={tmp}"]);
+    let setup = planned().config("repo-allowlist: '*'\n").flags(&["--markdown-template-overrides-dir={own}/home"]);
     run_test(setup, async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         let config = |text: &str| fs::write(ctx.own.join("tidelock.yaml"), text).unwrap();
-        reread(ctx, || fs::write(ctx.tmp.join("help.md"), "Ask the platform team.\n").unwrap()).await;
+        reread(ctx, || fs::write(ctx.own.join("home/help.md"), "Ask the platform team.\n").unwrap()).await;
         ctx.say(&pull, "atlantis help").await.has("Ask the platform team.");
-        refused(ctx, || fs::write(ctx.tmp.join("help.md"), "{{ broken").unwrap()).await;
+        refused(ctx, || fs::write(ctx.own.join("home/help.md"), "{{ broken").unwrap()).await;
         ctx.say(&pull, "atlantis help").await.has("Ask the platform team.");
-        reread(ctx, || fs::remove_file(ctx.tmp.join("help.md")).unwrap()).await;
+        reread(ctx, || fs::remove_file(ctx.own.join("home/help.md")).unwrap()).await;
         ctx.say(&pull, "atlantis help").await.has_not("Ask the platform team.");
 
         reread(ctx, || config("repo-allowlist: elsewhere.example/*\n")).await;
