@@ -323,7 +323,7 @@ async fn comment_command(
         Ended::Answered { .. } => Ok(()),
         Ended::Stopped(CancelReason::Shutdown) => later(inner, id, &item.cause).await,
         Ended::Stopped(CancelReason::Push { head, .. }) if settings.disable_autoplan => {
-            let message = Message::Superseded { head };
+            let message = Message::Superseded { head, asked_at: None };
             inner.answer_delivery(id, &item.cause, Some(&command), Some(message)).await
         }
         Ended::Stopped(CancelReason::Push { .. }) => {

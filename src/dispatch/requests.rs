@@ -163,8 +163,8 @@ pub(super) fn task(inner: &Inner, event: &RequestEvent) -> Task {
 
 /// Returns the answer to a command that is for another head than the present one.
 pub(super) fn not_at(command: &Command, pull: &PullRequest) -> Option<Message> {
-    let moved = command.at.as_ref().is_some_and(|at| *at != pull.head.commit);
-    moved.then(|| Message::Superseded { head: pull.head.commit.clone() })
+    let asked_at = command.at.clone().filter(|at| *at != pull.head.commit);
+    asked_at.is_some().then(|| Message::Superseded { head: pull.head.commit.clone(), asked_at })
 }
 
 impl Inner {

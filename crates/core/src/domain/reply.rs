@@ -353,10 +353,12 @@ pub enum Message {
         /// Reason, and the next step.
         because: String,
     },
-    /// A newer commit superseded this plan, and no new one was started.
+    /// A newer commit superseded this plan, and no new one was started; or the command was for an earlier head.
     Superseded {
         /// The newer head.
         head: CommitSha,
+        /// The earlier head that the command was for; absent if a plan was stopped.
+        asked_at: Option<CommitSha>,
     },
     /// A plan by command has covered a pushed commit before its autoplan began.
     PlannedAlready {

@@ -86,8 +86,9 @@ pub(super) fn template(
             let wanted = reply.command_name() == Some(CommandName::Apply) && !told;
             ("no_projects.md", context! { because, plan => wanted.then(|| plan(None)) })
         }
-        Message::Superseded { head } => {
-            ("superseded.md", context! { head => head.short(), again => typed(reply, options) })
+        Message::Superseded { head, asked_at } => {
+            let asked_at = asked_at.as_ref().map(|head| head.short());
+            ("superseded.md", context! { head => head.short(), asked_at, again => typed(reply, options) })
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }

@@ -293,7 +293,8 @@ fn what_did_not_run_names_the_command_to_run_it() {
 
     A `plan` command ran on this commit before autoplan started, so autoplan did not repeat it. See the result above.
     ");
-    let mut reply = reply(CommandName::Plan, ReplyBody::Message(Message::Superseded { head: HEAD.into() }));
+    let mut reply =
+        reply(CommandName::Plan, ReplyBody::Message(Message::Superseded { head: HEAD.into(), asked_at: None }));
     if let Some(command) = &mut reply.command {
         command.target = Target { dirs: vec!["a b".into()], ..Target::default() };
         command.extra_args = vec!["-var".into(), "x=y".into()];
@@ -302,5 +303,11 @@ fn what_did_not_run_names_the_command_to_run_it() {
     ### Plan superseded by commit 3f2c1ab
 
     A newer commit was pushed while this plan ran, so the server stopped it. To plan the new commit: `atlantis plan -d 'a b' -- -var x=y`
+    ");
+    let asked_at = Some("0123456789abcdef".into());
+    assert_snapshot!(say(CommandName::Apply, Message::Superseded { head: HEAD.into(), asked_at }), @r"
+    superseded: ### Refused: the pull request has a newer commit
+
+    This command was for commit 0123456, and nothing was done. The newest commit is 3f2c1ab. For that one: `atlantis apply`
     ");
 }
