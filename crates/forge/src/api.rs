@@ -2,6 +2,7 @@
 
 mod app;
 mod branches;
+mod checks;
 mod graphql;
 mod issues;
 mod moved;
@@ -158,6 +159,8 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("DELETE", ["issues", "comments", id]) => call.delete_comment(id),
         ("POST", ["issues", "comments", id, "reactions"]) => call.react(id),
         ("GET", ["commits", sha, "statuses"]) => call.statuses(sha),
+        ("GET", ["commits", sha, "check-runs"]) => call.checks(sha),
+        (method, ["check-runs", id @ ..]) => call.change_check(method, id).await,
         ("GET", ["compare", commits]) => call.compare(commits).await,
         ("POST", ["statuses", sha]) => call.set_status(sha).await,
         _ => Err(NOT_FOUND()),

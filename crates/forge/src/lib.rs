@@ -12,6 +12,7 @@ mod app;
 mod azure_devops;
 mod bitbucket_cloud;
 mod bitbucket_data_center;
+mod checks;
 mod comments;
 mod connection;
 mod faults;
@@ -35,6 +36,7 @@ mod statuses;
 mod tests;
 
 pub use activity::{Activity, ActivityKind, Follower};
+pub use checks::PostedCheck;
 pub use faults::{Fault, Gate};
 pub use gitea::BranchProtection;
 pub use hooks::Delivery;

@@ -32,7 +32,7 @@ pub struct Comment {
 }
 
 impl Pull {
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.repo.forge.shared
     }
 

@@ -4,6 +4,7 @@ use super::app::{AppState, BOT_OF_APP};
 use super::azure_devops::BranchPolicies;
 use super::bitbucket_cloud::BitbucketCloudState;
 use super::bitbucket_data_center::BitbucketDataCenterState;
+use super::checks::CheckState;
 use super::faults::Planned;
 use super::git::GitRepo;
 use super::gitea::GiteaState;
@@ -77,6 +78,8 @@ pub(super) struct RepoState {
     /// Number of the last pull request or issue; both share one sequence.
     pub last_number: u64,
     pub statuses: Vec<StatusState>,
+    /// Check runs, on GitHub.
+    pub checks: Vec<CheckState>,
     /// Statuses that a pull request needs to be merged.
     pub required: Vec<String>,
     /// Files of Git LFS, by SHA-256 in hex.
@@ -280,6 +283,7 @@ impl RepoState {
             issues_disabled: false,
             last_number: 0,
             statuses: Vec::new(),
+            checks: Vec::new(),
             required: Vec::new(),
             large_files: BTreeMap::new(),
             created_at: timestamp(),
@@ -308,9 +312,14 @@ impl RepoState {
         matches!(self.permission(login), "admin" | "write")
     }
 
-    /// The latest status of each context on a commit, by context.
+    /// All statuses and then all check runs, each in the order of their creation.
+    fn statuses_and_checks(&self) -> impl Iterator<Item = &StatusState> {
+        self.statuses.iter().chain(self.checks.iter().map(|check| &check.as_status))
+    }
+
+    /// The latest status or check run of each context on a commit, by context.
     pub(super) fn latest_statuses(&self, sha: &str) -> BTreeMap<&str, &StatusState> {
-        let of_commit = self.statuses.iter().filter(|status| status.sha == sha);
+        let of_commit = self.statuses_and_checks().filter(|status| status.sha == sha);
         of_commit.map(|status| (status.context.as_str(), status)).collect()
     }
 
@@ -320,7 +329,7 @@ impl RepoState {
             Some(push) => push.pull == pull.number && push.number == pull.pushes.len(),
             None => status.sha == pull.head_sha,
         };
-        self.statuses.iter().filter(of_head).map(|status| (status.context.as_str(), status)).collect()
+        self.statuses_and_checks().filter(of_head).map(|status| (status.context.as_str(), status)).collect()
     }
 
     /// GitHub's `mergeable` and `mergeable_state`.

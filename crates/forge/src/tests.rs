@@ -1,5 +1,6 @@
 //! The forge by itself: git, API, webhooks, pages and faults, each over real HTTP.
 
+mod check_runs;
 pub(crate) mod examples;
 pub(crate) mod receiver;
 

@@ -66,6 +66,11 @@ fn rules(state: &State, parts: &request::Parts, variables: &Value) -> Found {
     let (protected, ruled) = repo.required.split_at(repo.required.len().min(1));
     let ruled: Vec<Value> = ruled.iter().map(|context| json!({ "context": context })).collect();
     let statuses = repo.statuses_of_head(pull).into_values().map(|status| {
+        if let Some(check) = repo.checks.iter().find(|check| check.as_status.id == status.id) {
+            let conclusion = check.conclusion.as_ref().map(|word| word.to_uppercase());
+            return json!({ "name": status.context, "conclusion": conclusion, "startedAt": status.created_at,
+                "isRequired": repo.required.contains(&status.context) });
+        }
         json!({ "context": status.context, "state": status.state.to_uppercase(), "createdAt": status.created_at,
             "isRequired": repo.required.contains(&status.context) })
     });

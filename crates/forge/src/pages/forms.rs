@@ -83,6 +83,11 @@ async fn on_pull(
             let id = pull.comment(login, &body.replace("\r\n", "\n"))?;
             return Ok(Reaction::Redirect(format!("{page}#comment-{id}")));
         }
+        "check" => {
+            let check = field(form, "check")?.parse().context("not a check run's number")?;
+            let button = if form.contains_key("rerun") { None } else { Some(field(form, "button")?) };
+            pull.press(login, check, button)?;
+        }
         "approve" => pull.approve(login)?,
         "request-changes" => pull.request_changes(login)?,
         "merge" => {

@@ -300,7 +300,14 @@ fn sign(reaction: &str) -> &str {
 
 fn statuses(repo: &RepoState, pull: &PullState) -> Vec<Value> {
     let latest = repo.statuses_of_head(pull);
-    let shape = |(name, status): (&str, &super::super::state::StatusState)| json!({ "name": name, "state": status.state, "description": status.description, "url": status.target_url });
+    let shape = |(name, status): (&str, &super::super::state::StatusState)| {
+        let check = repo.checks.iter().find(|check| check.as_status.id == status.id);
+        // GitHub shows buttons once a check run is completed, and its own one below each.
+        let buttons = check.filter(|check| check.status == "completed").map(|check| check.actions.clone());
+        let summary = check.map(|check| to_html(HostKind::Github, &check.summary));
+        json!({ "name": name, "state": status.state, "description": status.description, "url": status.target_url,
+            "check": check.map(|_| status.id), "buttons": buttons, "summary": summary })
+    };
     latest.into_iter().map(shape).collect()
 }
 
