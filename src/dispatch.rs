@@ -11,6 +11,7 @@ mod agenda;
 mod allowlist;
 mod auto_applies;
 mod by_host;
+mod checks;
 mod confirmed;
 mod decide;
 mod delivery_outcome;
@@ -183,6 +184,10 @@ impl Handle {
         }
         if let Some(outcome) = inner.handle_unrecorded(event.get(), event.identity()).await {
             return outcome;
+        }
+        if let Event::Check(check) = event.get() {
+            let (identity, host_id) = (event.identity().clone(), event.host_id().to_owned());
+            return self.accept_check(check, identity, host_id, received).await;
         }
         let Some(pull) = event.get().pull_id().cloned() else {
             tracing::debug!(delivery = event.host_id(), "not acted on: it is about no pull request");

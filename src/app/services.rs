@@ -186,6 +186,7 @@ impl Parts {
                 prefix: settings.vcs_status_name.clone(),
                 url: settings.atlantis_url.clone(),
                 pulls: self.hosts.pull_names().clone(),
+                has_details: self.hosts.iter().any(|host| host.profile().status_details),
             },
             admission: Arc::new(Admission::new(pool)),
             capacity: Arc::new(Capacity::new(&settings.data_dir, &settings.limits)),

@@ -36,6 +36,7 @@ impl DeliveryOutcome {
             | Event::AutoApply(_)
             | Event::Request(_)
             | Event::Push(_)
+            | Event::Check(_)
             | Event::Verdict(_) => None,
         }
     }

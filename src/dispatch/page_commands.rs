@@ -87,6 +87,18 @@ impl PageCommand {
     }
 }
 
+/// Returns the target that selects one project.
+///
+/// # Errors
+///
+/// The reason, if no command can name it.
+pub(super) fn target_of(project: &ProjectId) -> Result<Target, String> {
+    match project {
+        ProjectId { name: Some(name), .. } => checked_target(None, None, Some(name)),
+        ProjectId { dir, workspace, .. } => checked_target(Some(dir), Some(workspace), None),
+    }
+}
+
 /// Returns true if a command is about what the person saw at a head. Others are about the repository, or about what runs.
 fn is_of_head(name: CommandName) -> bool {
     !matches!(name, CommandName::Cancel | CommandName::Freeze | CommandName::Unfreeze)
@@ -151,13 +163,7 @@ impl Inner {
     fn command_of_button(&self, asked: &PageCommand) -> Result<Command, RequestRefused> {
         let PageCommand { person, pull, name, project, head, why, .. } = asked;
         let wrong = RequestRefused::Wrong;
-        let target = match project {
-            None => Target::default(),
-            Some(ProjectId { name: Some(name), .. }) => checked_target(None, None, Some(name)).map_err(wrong)?,
-            Some(ProjectId { dir, workspace, .. }) => {
-                checked_target(Some(dir), Some(workspace), None).map_err(wrong)?
-            }
-        };
+        let target = project.as_ref().map(target_of).transpose().map_err(wrong)?.unwrap_or_default();
         let why = checked_reason(why).map_err(|problem| wrong(format!("the reason {problem}")))?;
         if why.is_none() && *name == CommandName::Freeze {
             return Err(wrong("a freeze needs a reason: go back and fill it in".to_owned()));

@@ -198,7 +198,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         Event::FollowUp(follow_up) => Some(Task::FollowUp(follow_up.clone())),
         Event::AutoApply(event) => Some(Task::AutoApply(event.clone())),
         Event::Request(event) => Some(requests::task(inner, event)),
-        Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
+        Event::Push(_) | Event::Check(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
     }
 }
 

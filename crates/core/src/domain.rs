@@ -159,6 +159,8 @@ pub enum Event {
     AutoApply(AutoApplyEvent),
     /// A program asked for a command through the API.
     Request(RequestEvent),
+    /// A person pressed a button of a check of ours. Dispatch makes a request of it; this event is never recorded.
+    Check(CheckEvent),
     /// A review, a vote or a commit status was added or removed.
     Verdict(VerdictEvent),
     /// A host's test of its webhook.
@@ -248,7 +250,25 @@ pub struct VerdictEvent {
     pub commit: Option<CommitSha>,
 }
 
-/// A command that a program asked for. No host delivers it.
+/// A button of a check that the server posted, or the host's own button that repeats checks. The person has to be authentic, the check
+/// the server's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckEvent {
+    /// The repository.
+    pub repo: RepoId,
+    /// The pull request for which the check was posted; absent if the host does not report it.
+    pub number: Option<u64>,
+    /// The commit of the check.
+    pub head: CommitSha,
+    /// Name of the check; absent for all checks of the commit.
+    pub check: Option<String>,
+    /// The command of the button.
+    pub command: command::CommandName,
+    /// The person who pressed it.
+    pub sender: Login,
+}
+
+/// A command that a program, a page or a check asked for. No host delivers it in this form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestEvent {
     /// The pull request.
@@ -267,7 +287,7 @@ impl Event {
             Event::FollowUp(follow_up) => Some(&follow_up.pull),
             Event::AutoApply(event) => Some(&event.pull),
             Event::Request(event) => Some(&event.pull),
-            Event::Push(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
+            Event::Push(_) | Event::Check(_) | Event::Verdict(_) | Event::Ping | Event::Other(_) => None,
         }
     }
 }

@@ -10,6 +10,7 @@ mod own;
 mod plain;
 mod room;
 mod split;
+mod status_details;
 pub mod statuses;
 mod templates;
 mod view;

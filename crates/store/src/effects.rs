@@ -67,7 +67,9 @@ impl View<'_> {
         let mut all = vec![(pull.number, own)];
         for other in others.into_iter().filter(|other| other.id.repo == pull.repo && other.id != *pull) {
             let said = self.decided_statuses(&other.id, commit)?.into_iter();
-            all.extend(said.filter(|said| said.context == context).map(|said| (other.id.number, said)));
+            // Details are about one pull request, and their buttons are its own.
+            let plain = |said: CommitStatus| (other.id.number, CommitStatus { details: None, ..said });
+            all.extend(said.filter(|said| said.context == context).map(plain));
         }
         Ok(joined(all))
     }
@@ -222,11 +224,12 @@ impl Tx<'_> {
     }
 
     /// Marks an effect as done or given up, with a note on its result. A second call keeps the first note. Keeps the record
-    /// of a status, so that its last value stays known, and that of a merge, which may be tried again.
+    /// of a status without its details, so that its last value stays known, and that of a merge, which may be tried again.
     pub fn effect_done(&self, id: i64, note: &str) -> Result<()> {
         self.execute(
             "UPDATE effects SET done = ?2, note = ?3,
-               record = CASE WHEN json_extract(record, '$.effect.kind') IN ('status', 'merge') THEN record END
+               record = CASE json_extract(record, '$.effect.kind')
+                 WHEN 'status' THEN json_remove(record, '$.effect.status.details') WHEN 'merge' THEN record END
              WHERE id = ?1 AND done IS NULL",
             params![id, micros(Timestamp::now()), note],
         )?;
@@ -241,7 +244,7 @@ mod unit_tests {
 
     fn status_of(number: u64, state: StatusState, description: &str) -> (u64, CommitStatus) {
         let (context, description, url) = ("atlantis/plan".into(), description.into(), format!("/{number}"));
-        (number, CommitStatus { context, state, description, url, waits: false })
+        (number, CommitStatus { context, state, description, url, waits: false, details: None })
     }
 
     #[test]

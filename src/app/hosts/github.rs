@@ -12,7 +12,7 @@ use crate::dispatch::Allowlist;
 use crate::domain::Login;
 use crate::settings::hosts::github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
 use crate::settings::{Settings, SignInSettings};
-use crate::vcs::{Host, TokenSource};
+use crate::vcs::{Host, Profile, TokenSource};
 use crate::web::access::address::Published;
 use crate::web::host_pages::HostPage;
 use crate::web::login::way::SignInWay;
@@ -47,8 +47,10 @@ impl KnownHost for OnGithub {
             hostname: github.hostname.clone(),
             secret: github.webhook_secret.clone(),
             previous: github.previous_webhook_secret.clone(),
+            checks_of: checks_of(github),
         };
-        Some(JoinedHost { api, door: Arc::new(door), profile: profile(&github.api_url) })
+        let profile = Profile { status_details: github.checks, ..profile(&github.api_url) };
+        Some(JoinedHost { api, door: Arc::new(door), profile })
     }
 
     fn account<'a>(&self, settings: &'a Settings) -> Option<HostAccount<'a>> {
@@ -79,6 +81,14 @@ impl KnownHost for OnGithub {
     }
 }
 
+/// Returns the id of the App that posts statuses as check runs, if one does.
+fn checks_of(github: &GithubSettings) -> Option<u64> {
+    match &github.token {
+        Some(GithubToken::App(app)) if github.checks => Some(app.id),
+        _ => None,
+    }
+}
+
 /// Returns an API client, if there is a token.
 fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
     let served = settings.served.clone();
@@ -95,6 +105,7 @@ fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
         app,
         serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
         posts_per_hour: github.posts_per_hour,
+        checks_of: checks_of(github),
         bypassed: settings.gh_allow_mergeable_bypass_apply.then(|| BypassedStatuses {
             own: settings.vcs_status_name.clone(),
             others: settings.ignore_vcs_status_names.clone(),

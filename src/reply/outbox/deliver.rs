@@ -209,13 +209,17 @@ impl OutboxInner {
             Effect::Comment { run, part, body, over } => self.comment(host, effect, (run, *part, body), *over).await,
             Effect::Status { commit, status } => {
                 self.store.may_act().await?;
-                if !host.profile().statuses_of_commits {
-                    host.set_status(&effect.pull, commit, status).await?;
-                    return Ok("set".to_owned());
+                let mut told = status.clone();
+                if host.profile().statuses_of_commits {
+                    let (pull, of) = (effect.pull.clone(), commit.clone());
+                    told = self.store.read(move |view| view.status_of_commit(&pull, &of, told)).await?;
                 }
-                let (pull, of, own) = (effect.pull.clone(), commit.clone(), status.clone());
-                let shared = self.store.read(move |view| view.status_of_commit(&pull, &of, own)).await?;
-                host.set_status(&effect.pull, commit, &shared).await?;
+                match host.profile().status_details {
+                    // Also for a status without details: a check is found again by the effect that posts it.
+                    true => told.details.get_or_insert_default().effect = effect.id,
+                    false => told.details = None,
+                }
+                host.set_status(&effect.pull, commit, &told).await?;
                 Ok("set".to_owned())
             }
             Effect::React { comment_id, reaction } => {

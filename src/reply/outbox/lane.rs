@@ -82,6 +82,7 @@ mod tests {
                     description: String::new(),
                     url: String::new(),
                     waits: false,
+                    details: None,
                 };
                 Effect::Status { commit: commit.into(), status }
             }

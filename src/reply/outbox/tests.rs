@@ -215,6 +215,7 @@ fn status(context: &str, text: &str) -> Effect {
         description: text.into(),
         url: String::new(),
         waits: false,
+        details: None,
     };
     Effect::Status { commit: "abc".into(), status }
 }

@@ -37,6 +37,8 @@ rows! {
             gh_webhook_secret: Secret,
         }
         Tidelock {
+            /// Post the statuses of commits as check runs, with text, annotations and buttons. Needs a GitHub App; docs/checks.md.
+            gh_checks: Switch = "false",
             /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go
             /// first. 0: no limit. An Enterprise server has none unless it is given.
             gh_posts_per_hour: Number = "500",
@@ -72,6 +74,8 @@ pub struct GithubSettings {
     pub previous_webhook_secret: Option<SecretString>,
     /// Setting of ours: limit of posts in an hour; absent if there is none.
     pub posts_per_hour: Option<u32>,
+    /// Setting of ours: true if statuses are posted as check runs; only with an App.
+    pub checks: bool,
     /// `gh-org`; empty for one's own account.
     pub organization: String,
 }
@@ -123,6 +127,8 @@ impl ServedHost for GithubSettings {
 const HOSTNAME: &str = "gh-hostname";
 /// Name of the setting with rules of teams.
 const TEAMS: &str = "gh-team-allowlist";
+/// Name of the setting for check runs.
+const CHECKS: &str = "gh-checks";
 /// Path below GitHub's API at which it publishes the addresses of its deliveries.
 const META: &str = "/meta";
 /// Highest `gh-posts-per-hour`.
@@ -166,6 +172,7 @@ pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
     }
     let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
     let posts_per_hour = posts_per_hour(r, host.as_ref());
+    let checks = checks(r, token.as_ref());
     let organization = r.text("gh-org").trim().to_owned();
     let host = host?;
     Some(GithubSettings {
@@ -176,8 +183,24 @@ pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
         webhook_secret,
         previous_webhook_secret,
         posts_per_hour,
+        checks,
         organization,
     })
+}
+
+/// Reads whether statuses are posted as check runs, which GitHub takes from Apps alone.
+fn checks(r: &mut Reader, token: Option<&GithubToken>) -> bool {
+    let is_set = r.switch(CHECKS);
+    let is_app = matches!(token, Some(GithubToken::App(_)));
+    // Errors of an App have been reported.
+    if is_set && !is_app && !app::is_meant(r) {
+        r.wrong(
+            CHECKS,
+            "needs a GitHub App: GitHub takes check runs from Apps only. Name the App by gh-app-id and gh-app-key-file and leave out \
+             gh-user and gh-token (docs/github-app.md), or leave out gh-checks",
+        );
+    }
+    is_set && is_app
 }
 
 /// Reads login and token of the server's account.

@@ -139,6 +139,40 @@ pub struct CommitStatus {
     /// True if it is pending and nothing is in progress: it waits for a command.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
+    /// Details that a host with checks shows below it; absent if no host of the server shows any. The record loses them once the status
+    /// is posted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Box<StatusDetails>>,
+}
+
+/// Text, remarks and buttons that a host with checks shows below a commit status.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatusDetails {
+    /// Id of the effect that posts it, by which the host's check is found again; 0 before the outbox posts it.
+    #[serde(skip)]
+    pub effect: i64,
+    /// Markdown; empty if there is no more to say than in the status.
+    pub summary: String,
+    /// Remarks at lines of files.
+    pub annotations: Vec<StatusAnnotation>,
+    /// Commands that a person can repeat by a button, in order.
+    pub buttons: Vec<CommandName>,
+}
+
+/// Error or warning of Terraform at a line of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusAnnotation {
+    /// Path of the file, relative to the root of the repository.
+    pub path: String,
+    /// Number of the line, from 1.
+    pub line: u32,
+    /// True for an error, false for a warning.
+    pub is_error: bool,
+    /// First line, plain text.
+    pub title: String,
+    /// Plain text.
+    pub message: String,
 }
 
 /// State of a commit status.

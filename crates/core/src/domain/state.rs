@@ -5,7 +5,10 @@ use super::automerge::Automerge;
 pub use super::cause::Cause;
 use super::command::{CommandName, Trigger};
 use super::drift::DRIFT_JOB;
-pub use super::effect::{CommitStatus, Effect, IssueChange, NewEffect, OverwriteScope, PendingEffect, StatusState};
+pub use super::effect::{
+    CommitStatus, Effect, IssueChange, NewEffect, OverwriteScope, PendingEffect, StatusAnnotation, StatusDetails,
+    StatusState,
+};
 use super::guards::TrippedGuard;
 use super::outcome::{PlanSummary, RunEnd};
 use super::ownership::PlanInputs;

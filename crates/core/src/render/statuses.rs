@@ -49,6 +49,8 @@ pub struct Statuses {
     pub url: String,
     /// Notation of pull requests.
     pub pulls: PullNames,
+    /// True if a host of the server shows details below statuses.
+    pub has_details: bool,
 }
 
 impl Statuses {
@@ -59,13 +61,13 @@ impl Statuses {
 
     /// Returns `atlantis/plan: label` pending, linked to its job.
     pub fn project_pending(&self, command: CommandName, project: &ProjectId, job: &JobId) -> CommitStatus {
-        let name = format!("{}: {}", command.as_str(), project.label());
+        let name = project_name(command, project);
         self.make(&name, StatusState::Pending, &in_progress(command), Some(job))
     }
 
     /// Returns `atlantis/plan: label` with a one-line outcome, linked to its job.
     pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
-        let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
+        let name = project_name(outcome.command, &outcome.project);
         let state = match outcome.outcome {
             Outcome::Deferred { .. } => StatusState::Pending,
             // The project is not applied, only a part of it.
@@ -74,14 +76,20 @@ impl Statuses {
             _ => StatusState::Failure,
         };
         let waits = state == StatusState::Pending;
-        CommitStatus { waits, ..self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref()) }
+        let status = self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref());
+        self.with_outcome(CommitStatus { waits, ..status }, outcome)
+    }
+
+    /// Returns the name of a project's status, such as `atlantis/plan: label`.
+    pub fn name_of(&self, command: CommandName, project: &ProjectId) -> String {
+        self.context_of(&project_name(command, project))
     }
 
     /// Returns `atlantis/plan` that failed as a whole, with a reason.
     pub fn failed(&self, command: CommandName, because: &str) -> CommitStatus {
         let title = title(command);
         let text = if because.is_empty() { format!("{title} failed") } else { format!("{title} failed: {because}") };
-        self.make(command.as_str(), StatusState::Failure, &text, None)
+        self.with_reason(self.make(command.as_str(), StatusState::Failure, &text, None), &text)
     }
 
     /// Returns `atlantis/apply` after an apply of which not all projects succeeded.
@@ -92,7 +100,7 @@ impl Statuses {
             (failed, 0) => format!("Apply failed: {failed} of {all} failed"),
             (failed, refused) => format!("Apply failed: {failed} of {all} failed, {refused} refused"),
         };
-        self.make("apply", StatusState::Failure, &text, None)
+        self.with_reason(self.make("apply", StatusState::Failure, &text, None), &text)
     }
 
     /// Returns `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed or is discarded.
@@ -128,7 +136,7 @@ impl Statuses {
                 (in_part, "in part"),
             ]),
         };
-        self.make("plan", state, &text, self.only_job(statuses))
+        self.with_projects(self.make("plan", state, &text, self.only_job(statuses)), statuses)
     }
 
     /// Returns `atlantis/apply` after a plan; `None`, as in Atlantis, if a project waits and none is applied, or planned or applied in
@@ -152,7 +160,8 @@ impl Statuses {
         let in_part = count(ProjectState::AppliedInPart);
         if failed > 0 {
             let text = format!("{failed} failed, {applied}/{all} applied{up_to_date}");
-            return self.make("apply", StatusState::Failure, &text, self.only_job(statuses));
+            let status = self.make("apply", StatusState::Failure, &text, self.only_job(statuses));
+            return self.with_projects(status, statuses);
         }
         if applied + same == all {
             let text = if applied == 0 && same > 0 {
@@ -160,11 +169,13 @@ impl Statuses {
             } else {
                 format!("{applied}/{all} applied{up_to_date}")
             };
-            return self.make("apply", StatusState::Success, &text, self.only_job(statuses));
+            let status = self.make("apply", StatusState::Success, &text, self.only_job(statuses));
+            return self.with_projects(status, statuses);
         }
         let left = if in_part > 0 { format!(", {in_part}{OF_PART}") } else { String::new() };
         let text = format!("{applied}/{all} applied{up_to_date}{left}");
-        CommitStatus { waits: true, ..self.make("apply", StatusState::Pending, &text, None) }
+        let status = self.make("apply", StatusState::Pending, &text, None);
+        self.with_projects(CommitStatus { waits: true, ..status }, statuses)
     }
 
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was invalidated.
@@ -182,7 +193,8 @@ impl Statuses {
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was discarded before anybody used it.
     pub fn discarded(&self, project: Option<&ProjectId>, because: &str) -> CommitStatus {
         let name = project.map_or_else(|| "plan".to_owned(), |project| format!("plan: {}", project.label()));
-        self.make(&name, StatusState::Failure, &format!("Plan discarded: {because}"), None)
+        let text = format!("Plan discarded: {because}");
+        self.with_reason(self.make(&name, StatusState::Failure, &text, None), &text)
     }
 
     /// Returns `atlantis/apply` of a pull request that was closed without a merge after it had changed the state of projects.
@@ -225,17 +237,23 @@ impl Statuses {
         self.make(&format!("{kind}_workflow_hook: {description}"), state, text, Some(job))
     }
 
+    /// Returns the name of a status with the prefix, cut to the limit.
+    fn context_of(&self, name: &str) -> String {
+        context(&format!("{}/{}", self.prefix, line(name)))
+    }
+
     fn make(&self, name: &str, state: StatusState, text: &str, job: Option<&JobId>) -> CommitStatus {
         let url = match job {
             Some(id) => format!("{}/jobs/{id}", self.url),
             None => self.url.clone(),
         };
         CommitStatus {
-            context: context(&format!("{}/{}", self.prefix, line(name))),
+            context: self.context_of(name),
             state,
             description: shortened(&line(text), MAX_DESCRIPTION),
             url,
             waits: false,
+            details: None,
         }
     }
 
@@ -303,6 +321,11 @@ fn open_guards(guards: &[TrippedGuard]) -> String {
     if open.is_empty() { String::new() } else { format!("; guard {} tripped", open.join(", ")) }
 }
 
+/// Returns the name of a project's status without the prefix.
+fn project_name(command: CommandName, project: &ProjectId) -> String {
+    format!("{}: {}", command.as_str(), project.label())
+}
+
 fn in_progress(command: CommandName) -> String {
     format!("{} in progress...", title(command))
 }
@@ -351,7 +374,8 @@ mod tests {
     };
 
     fn statuses() -> Statuses {
-        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned(), pulls: PullNames::default() }
+        let (prefix, url) = ("atlantis".to_owned(), "https://t".to_owned());
+        Statuses { prefix, url, pulls: PullNames::default(), has_details: false }
     }
 
     fn project(dir: &str) -> ProjectId {

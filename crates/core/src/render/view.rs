@@ -17,7 +17,7 @@ use crate::domain::{CommitSha, ProjectId};
 use crate::wording;
 use failure::FailureView;
 use minijinja::Value;
-pub(super) use output::cut;
+pub(super) use output::{cut, error_excerpt, headline};
 use plan::PlanView;
 pub(super) use policies::counted;
 use policies::{PoliciesView, policy_counts};

@@ -197,6 +197,7 @@ pub fn profile(address: &AzureDevOpsAddress) -> Profile {
         versions_cover_comments: false,
         reactions: false,
         statuses_of_commits: false,
+        status_details: false,
         // Types and states of work items depend on the process of a project.
         issues: false,
         // The documented deliveries have no labels (learn.microsoft.com/azure/devops/service-hooks/events).

@@ -154,6 +154,7 @@ pub fn profile(address: &BitbucketCloudAddress) -> Profile {
         versions_cover_comments: true,
         reactions: false,
         statuses_of_commits: true,
+        status_details: false,
         issues: false,
         // There are none.
         deliveries_tell_labels: true,

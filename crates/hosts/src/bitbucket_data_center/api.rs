@@ -156,6 +156,7 @@ pub fn profile(address: &BitbucketDataCenterAddress) -> Profile {
         versions_cover_comments: false,
         reactions: true,
         statuses_of_commits: true,
+        status_details: false,
         issues: false,
         // There are none.
         deliveries_tell_labels: true,

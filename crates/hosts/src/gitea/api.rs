@@ -130,6 +130,7 @@ pub fn profile(address: &GiteaAddress) -> Profile {
         versions_cover_comments: true,
         reactions: true,
         statuses_of_commits: true,
+        status_details: false,
         issues: true,
         deliveries_tell_labels: true,
         deliveries_prove_comments: false,

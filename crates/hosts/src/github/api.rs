@@ -4,6 +4,7 @@ mod answers;
 mod app;
 mod bypass;
 mod cache;
+mod checks;
 mod folding;
 mod graphql;
 mod issues;
@@ -31,7 +32,7 @@ use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tidelock_core::domain::state::{CommitStatus, StatusState};
+use tidelock_core::domain::state::CommitStatus;
 use tidelock_core::domain::{CommitAddress, CommitSha, Login, OwnersLanguage, PullId, PullRequest, RepoId};
 
 pub use app::{AppFacts, AppOptions, Installation};
@@ -41,10 +42,6 @@ pub use sign_in::{CodeError, OauthApp, SignedInAccount};
 
 /// Longest comment, in characters.
 const COMMENT_LIMIT: usize = 65_536;
-/// Longest description of a commit status, in characters.
-const DESCRIPTION_LIMIT: usize = 140;
-/// Start of the refusal of a status whose commit is unknown. For some seconds after a push to a fork, GitHub refuses the pushed commit so.
-const UNKNOWN_COMMIT: &str = "No commit found for SHA";
 /// Most requests for a pull request that is not found: GitHub's API lags behind its own webhooks.
 const PULL_TRIES: usize = 3;
 /// Name under which git sends a token that belongs to no account.
@@ -66,6 +63,8 @@ pub struct GithubOptions {
     pub serves: Serves,
     /// Most posts in an hour; absent: no limit.
     pub posts_per_hour: Option<u32>,
+    /// Id of the App that posts statuses as check runs; absent: they are posted as commit statuses.
+    pub checks_of: Option<u64>,
     /// Statuses that mergeability ignores; absent: GitHub's own answer decides.
     pub bypassed: Option<BypassedStatuses>,
 }
@@ -84,6 +83,7 @@ pub struct Github {
     http: Http,
     app: Option<Arc<App>>,
     posts_per_hour: Option<u32>,
+    checks_of: Option<u64>,
     bypassed: Option<BypassedStatuses>,
     /// Lists that reconciliation requests in every round.
     pulls: Cache<OpenPull>,
@@ -106,12 +106,13 @@ impl Github {
         Github {
             hostname: options.hostname,
             pages: pages_url(&options.api_url),
-            profile: profile(&options.api_url),
+            profile: Profile { status_details: options.checks_of.is_some(), ..profile(&options.api_url) },
             user: options.user,
             serves: options.serves,
             http,
             app,
             posts_per_hour: options.posts_per_hour,
+            checks_of: options.checks_of,
             bypassed: options.bypassed,
             pulls: Cache::default(),
             statuses: Cache::default(),
@@ -159,6 +160,7 @@ pub fn profile(api_url: &str) -> Profile {
         versions_cover_comments: true,
         reactions: true,
         statuses_of_commits: true,
+        status_details: false,
         issues: true,
         deliveries_tell_labels: true,
         deliveries_prove_comments: true,
@@ -282,7 +284,10 @@ impl Host for Github {
     }
 
     async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
-        lists::own_statuses(self, &pull.repo, commit).await
+        match self.checks_of {
+            Some(app) => checks::own(self, app, &pull.repo, commit).await,
+            None => lists::own_statuses(self, &pull.repo, commit).await,
+        }
     }
 
     fn budget(&self) -> Option<Budget> {
@@ -330,22 +335,9 @@ impl Host for Github {
     }
 
     async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
-        let path = format!("/statuses/{}", segment(commit.as_str()));
-        let state = match status.state {
-            StatusState::Pending => "pending",
-            StatusState::Success => "success",
-            StatusState::Failure => "failure",
-        };
-        let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
-        let mut body = json!({ "state": state, "context": status.context, "description": description });
-        if !status.url.is_empty() {
-            body["target_url"] = json!(status.url);
-        }
-        match self.say(Method::POST, &pull.repo, &path, Some(body)).await {
-            Err(HostError::Rejected { what, status: 422, message }) if message.starts_with(UNKNOWN_COMMIT) => {
-                Err(HostError::UnknownCommit { what, message })
-            }
-            answered => answered.map(drop),
+        match self.checks_of {
+            Some(app) => checks::set(self, app, pull, commit, status).await,
+            None => lists::set_status(self, &pull.repo, commit, status).await,
         }
     }
 

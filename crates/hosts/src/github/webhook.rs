@@ -1,6 +1,7 @@
 //! Deliveries of GitHub.com and Enterprise: `pull_request`, `issue_comment`, `merge_group`, `push`, `ping`, and reviews and checks of a
 //! commit. All others are [`Event::Other`].
 
+mod checks;
 mod merge_group;
 mod payload;
 mod signature;
@@ -38,6 +39,8 @@ pub struct GithubDoor {
     pub secret: Option<SecretString>,
     /// Previous secret, while the host or the inbox may still have deliveries that are signed with it.
     pub previous: Option<SecretString>,
+    /// Id of the App whose check runs have buttons; absent: events of check runs are ignored.
+    pub checks_of: Option<u64>,
 }
 
 impl Door for GithubDoor {
@@ -75,6 +78,14 @@ impl Door for GithubDoor {
             "issue_comment" => issue_comment(&json(body, encoding)?, host)?,
             "merge_group" => merge_group::read(&json(body, encoding)?, host)?,
             "push" => (push(&json(body, encoding)?, host), None),
+            name @ ("check_run" | "check_suite") if self.checks_of.is_some() => {
+                let json = json(body, encoding)?;
+                match checks::read(name, &json, host, self.checks_of)? {
+                    Some(event) => (event, None),
+                    None if name == "check_suite" => (verdict(name, &json, host), None),
+                    None => (Event::Other(short(name)), None),
+                }
+            }
             name @ ("pull_request_review" | "status" | "check_suite") => {
                 (verdict(name, &json(body, encoding)?, host), None)
             }

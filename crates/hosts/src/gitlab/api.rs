@@ -146,6 +146,7 @@ pub fn profile(address: &GitlabAddress) -> Profile {
         versions_cover_comments: true,
         reactions: true,
         statuses_of_commits: true,
+        status_details: false,
         issues: false,
         deliveries_tell_labels: true,
         // A custom template of a webhook makes its body (docs.gitlab.com/user/project/integrations/webhooks, "Custom webhook template").

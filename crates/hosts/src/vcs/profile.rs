@@ -21,6 +21,8 @@ pub struct Profile {
     pub reactions: bool,
     /// True if statuses belong to commits, so that pull requests with the same head share them. Otherwise each pull request has its own.
     pub statuses_of_commits: bool,
+    /// True if statuses are posted as checks, which show details: text, remarks at lines of code, and buttons.
+    pub status_details: bool,
     /// True if the server can keep issues there. A repository may still have them disabled.
     pub issues: bool,
     /// True if deliveries of a pull request include its labels.

@@ -18,6 +18,9 @@ const NEEDED: [(&str, &str, &str); 4] = [
     ("pull_requests", "write", "pull requests and their reviews"),
     ("statuses", "write", "commit statuses"),
 ];
+/// Permission and event that `--gh-checks` needs.
+const OF_CHECKS: (&str, &str, &str) = ("checks", "write", "check runs, --gh-checks");
+const EVENT_OF_CHECKS: &str = "check_run";
 /// Permissions that only some settings need: permission, level, purpose.
 const USEFUL: [(&str, &str, &str); 4] = [
     ("contents", "write", "merging (automerge) needs it"),
@@ -25,6 +28,23 @@ const USEFUL: [(&str, &str, &str); 4] = [
     ("merge_queues", "read", "GitHub tells of merge queues with it alone"),
     ("checks", "read", "--gh-allow-mergeable-bypass-apply needs it"),
 ];
+
+/// Permissions and events without which the App cannot do what the settings demand.
+struct AppNeeds {
+    permissions: Vec<(&'static str, &'static str, &'static str)>,
+    events: Vec<&'static str>,
+}
+
+impl AppNeeds {
+    fn of(settings: &Settings) -> AppNeeds {
+        let mut needs = AppNeeds { permissions: NEEDED.to_vec(), events: webhooks::NEEDED.to_vec() };
+        if settings.hosts.github.as_ref().is_some_and(|github| github.checks) {
+            needs.permissions.push(OF_CHECKS);
+            needs.events.push(EVENT_OF_CHECKS);
+        }
+        needs
+    }
+}
 
 /// Checks the App and reports its faults; returns false if GitHub does not know it.
 pub(super) async fn check(github: &Github, settings: &Settings, events: &str, findings: &mut Findings) -> bool {
@@ -41,8 +61,9 @@ pub(super) async fn check(github: &Github, settings: &Settings, events: &str, fi
         }
     };
     name(settings, &facts, findings);
-    allowed(&facts, findings);
-    installed(settings, &facts, &installations, findings);
+    let needs = AppNeeds::of(settings);
+    allowed(&facts, &needs, findings);
+    installed(settings, &needs, &facts, &installations, findings);
     webhook(github, events, &facts, findings).await;
     true
 }
@@ -66,16 +87,17 @@ fn has(permissions: &BTreeMap<String, String>, name: &str, level: &str) -> bool 
     permissions.get(name).is_some_and(|given| given == level || given == "write" || given == "admin")
 }
 
-fn allowed(facts: &AppFacts, findings: &mut Findings) {
+fn allowed(facts: &AppFacts, needs: &AppNeeds, findings: &mut Findings) {
     let page = format!("{}, Permissions & events, of the App's settings", facts.page);
-    for (name, level, why) in NEEDED.iter().filter(|(name, level, _)| !has(&facts.permissions, name, level)) {
+    let lacks = |(name, level, _): &&(&str, &str, &str)| !has(&facts.permissions, name, level);
+    for (name, level, why) in needs.permissions.iter().filter(lacks) {
         let mend = format!("give it at {page}; then each account has to accept it");
         findings.fault(APP, format!("it lacks the permission {name}: {level} ({why})"), &mend);
     }
     for (name, level, why) in USEFUL.iter().filter(|(name, level, _)| !has(&facts.permissions, name, level)) {
         findings.unknown(APP, format!("it lacks the permission {name}: {level}; {why}"), "");
     }
-    for event in webhooks::NEEDED.iter().filter(|event| !facts.events.iter().any(|known| known == *event)) {
+    for event in needs.events.iter().filter(|event| !facts.events.iter().any(|known| known == *event)) {
         findings.fault(APP, format!("it is not told of the event {event}"), &format!("choose it at {page}"));
     }
     for event in webhooks::QUEUE.iter().filter(|event| !facts.events.iter().any(|known| known == *event)) {
@@ -84,7 +106,13 @@ fn allowed(facts: &AppFacts, findings: &mut Findings) {
     }
 }
 
-fn installed(settings: &Settings, facts: &AppFacts, installations: &[Installation], findings: &mut Findings) {
+fn installed(
+    settings: &Settings,
+    needs: &AppNeeds,
+    facts: &AppFacts,
+    installations: &[Installation],
+    findings: &mut Findings,
+) {
     if installations.is_empty() {
         let mend = format!("install it at {}/installations/new", facts.page);
         findings.fault(APP, "nobody has installed it", &mend);
@@ -96,7 +124,7 @@ fn installed(settings: &Settings, facts: &AppFacts, installations: &[Installatio
             findings.fault(APP, text, &format!("an owner of {} can resume it at {}", one.account, one.page));
             continue;
         }
-        let missing: Vec<&str> = NEEDED
+        let missing: Vec<&str> = (needs.permissions)
             .iter()
             .filter(|(name, level, _)| has(&facts.permissions, name, level) && !has(&one.permissions, name, level))
             .map(|(name, ..)| *name)
@@ -185,11 +213,16 @@ mod tests {
         let page = "https://github.com/apps/x".to_owned();
         let facts = AppFacts { slug: "x".into(), permissions: given, events: vec!["issue_comment".into()], page };
         let mut findings = Findings::default();
-        allowed(&facts, &mut findings);
+        let needs = AppNeeds { permissions: [&NEEDED[..], &[OF_CHECKS]].concat(), events: webhooks::NEEDED.to_vec() };
+        allowed(&facts, &needs, &mut findings);
         let text = findings.text();
-        for said in
-            ["the permission issues: write", "the permission pull_requests: write", "the event pull_request", "members"]
-        {
+        for said in [
+            "the permission checks: write",
+            "the permission issues: write",
+            "the permission pull_requests: write",
+            "the event pull_request",
+            "members",
+        ] {
             assert!(text.contains(said), "{said}: {text}");
         }
         for not in ["statuses", "contents", "event issue_comment"] {

@@ -98,6 +98,15 @@ mod tests {
     }
 
     #[test]
+    fn check_runs_are_for_apps() {
+        let app = [&NO_ACCOUNT[..], &[("ATLANTIS_GH_APP_ID", "123456"), ("ATLANTIS_GH_APP_KEY", KEY)]].concat();
+        assert!(loaded(&["--gh-checks"], &app).hosts.github.unwrap().checks);
+        assert!(!loaded(&[], &app).hosts.github.unwrap().checks);
+        let said = invalid(&["--gh-checks"], &[]);
+        assert!(said.contains("gh-checks") && said.contains("needs a GitHub App"), "{said}");
+    }
+
+    #[test]
     fn an_account_goes_first() {
         let settings = loaded(&["--gh-app-id=1"], &[("ATLANTIS_GH_APP_KEY", KEY)]);
         assert!(matches!(settings.hosts.github.unwrap().token, Some(GithubToken::Account(_))));

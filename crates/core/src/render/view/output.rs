@@ -86,12 +86,18 @@ fn announces(error: &str) -> bool {
 }
 
 /// Returns the first line of the first error of an output that states a cause.
-pub(super) fn headline(output: &str) -> Option<String> {
+pub(in crate::render) fn headline(output: &str) -> Option<String> {
     let text = markdown::clean(output);
     let mut errors = text.lines().filter_map(error_on).filter(|error| !error.is_empty());
     let announced = errors.next()?;
     let first = if announces(announced) { errors.next().unwrap_or(announced) } else { announced };
     Some(markdown::shorten(first.trim_end_matches(['.', ':']), HEADLINE))
+}
+
+/// Returns the lines of the first error of an output, as a comment shows them.
+pub(in crate::render) fn error_excerpt(output: &str) -> String {
+    let text = markdown::clean(output);
+    error_lines(&text.trim_end().lines().collect::<Vec<_>>()).join("\n")
 }
 
 /// Returns the lines from the first error on, as many as are shown; the last lines if there is no error. Lines before an error do not

@@ -295,6 +295,7 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
         description: "d".into(),
         url: "u".into(),
         waits: false,
+        details: None,
     };
     played.host.set_status(&id(), &HEAD.into(), &status).await.unwrap();
     let body = played.body_of("POST");
@@ -317,6 +318,7 @@ async fn after_the_merge_a_status_of_another_commit_is_set_on_the_commit_itself(
         description: "d".into(),
         url: "u".into(),
         waits: false,
+        details: None,
     };
     played.host.set_status(&id(), &BASE.into(), &status).await.unwrap();
     let posted = played.requests().into_iter().find(|request| request.starts_with("POST")).unwrap();
@@ -341,6 +343,7 @@ async fn after_a_push_back_a_status_is_set_on_the_latest_iteration() {
         description: "d".into(),
         url: "".into(),
         waits: false,
+        details: None,
     };
     played.host.set_status(&id(), &FIRST.into(), &status).await.unwrap();
     assert_eq!(played.body_of("POST")["iterationId"], 1);

@@ -97,7 +97,14 @@ fn status(row: &Value) -> CommitStatus {
         Some("SUCCESSFUL") => StatusState::Success,
         _ => StatusState::Failure,
     };
-    CommitStatus { context: text("name"), state, description: text("description"), url: text("url"), waits: false }
+    CommitStatus {
+        context: text("name"),
+        state,
+        description: text("description"),
+        url: text("url"),
+        waits: false,
+        details: None,
+    }
 }
 
 /// Returns the key of a context.

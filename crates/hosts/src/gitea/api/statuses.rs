@@ -97,5 +97,6 @@ fn status(row: &Value) -> CommitStatus {
         description: text("description"),
         url: text("target_url"),
         waits: false,
+        details: None,
     }
 }

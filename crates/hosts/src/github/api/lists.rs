@@ -4,10 +4,15 @@ use super::{Github, answers, repo_path};
 use crate::vcs::http::segment;
 use crate::vcs::{Comments, Host as _, HostComment, HostError, OpenPull};
 use jiff::Timestamp;
-use serde_json::Value;
+use reqwest::Method;
+use serde_json::{Value, json};
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitSha, Login, PullId, PullVersion, RepoId};
 
+/// Longest description of a commit status, in characters.
+const DESCRIPTION_LIMIT: usize = 140;
+/// Start of the refusal of a status whose commit is unknown. For some seconds after a push to a fork, GitHub refuses the pushed commit so.
+const UNKNOWN_COMMIT: &str = "No commit found for SHA";
 /// Comments on one page; few, because each may be long.
 const COMMENTS_PER_PAGE: u32 = 50;
 /// Most pages of comments of one pull request.
@@ -88,6 +93,37 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
     github.pulls.pages(&github.http, &path, PER_PAGE, PULL_PAGES, read).await
 }
 
+/// Sets a commit status.
+pub(super) async fn set_status(
+    github: &Github,
+    repo: &RepoId,
+    commit: &CommitSha,
+    status: &CommitStatus,
+) -> Result<(), HostError> {
+    let path = format!("/statuses/{}", segment(commit.as_str()));
+    let state = match status.state {
+        StatusState::Pending => "pending",
+        StatusState::Success => "success",
+        StatusState::Failure => "failure",
+    };
+    let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
+    let mut body = json!({ "state": state, "context": status.context, "description": description });
+    if !status.url.is_empty() {
+        body["target_url"] = json!(status.url);
+    }
+    github.say(Method::POST, repo, &path, Some(body)).await.map(drop).map_err(of_commit)
+}
+
+/// Returns the error of a post to a commit; one that GitHub does not know is an error of its own.
+pub(super) fn of_commit(error: HostError) -> HostError {
+    match error {
+        HostError::Rejected { what, status: 422, message } if message.starts_with(UNKNOWN_COMMIT) => {
+            HostError::UnknownCommit { what, message }
+        }
+        error => error,
+    }
+}
+
 pub(super) async fn own_statuses(
     github: &Github,
     repo: &RepoId,
@@ -107,6 +143,7 @@ pub(super) async fn own_statuses(
             description: text("description"),
             url: text("target_url"),
             waits: false,
+            details: None,
         };
         let creator = row["creator"]["login"].as_str().map_or_else(Login::unknown, Login::new);
         Some(Ok((status, creator.is(github.bot_login()))))

@@ -81,6 +81,7 @@ fn github(url: &str, token: TokenSource) -> Github {
         app: None,
         serves: Arc::new(|repo| repo.owner == "acme"),
         posts_per_hour: None,
+        checks_of: None,
         bypassed: None,
     };
     let github = Github::new(options);
@@ -326,6 +327,7 @@ async fn statuses_fit_the_host() {
         description: "é".repeat(200),
         url: String::new(),
         waits: false,
+        details: None,
     };
     fake.github.set_status(&id(), &"aaa".into(), &status).await.unwrap();
     assert_eq!(fake.requests(), ["POST /repos/acme/infra/statuses/aaa"]);
@@ -546,6 +548,7 @@ async fn a_status_of_a_commit_that_is_not_known_yet_is_told_apart() {
         description: "fine".into(),
         url: String::new(),
         waits: false,
+        details: None,
     };
     for (message, wanted) in [
         ("No commit found for SHA: aaaa", "unknown commit: No commit found for SHA: aaaa"),

@@ -23,6 +23,10 @@ pub(super) struct Payload<'a> {
     pub(super) merge_group: Option<MergeGroup<'a>>,
     #[serde(borrow)]
     pub(super) check_suite: Option<CheckSuite<'a>>,
+    #[serde(borrow)]
+    pub(super) check_run: Option<CheckRunFields<'a>>,
+    #[serde(borrow)]
+    pub(super) requested_action: Option<RequestedAction<'a>>,
     /// Commit of a status.
     #[serde(borrow)]
     pub(super) sha: Option<Text<'a>>,
@@ -100,6 +104,37 @@ pub(super) struct Comment<'a> {
 pub(super) struct CheckSuite<'a> {
     #[serde(borrow)]
     pub(super) head_sha: Option<Text<'a>>,
+    pub(super) app: Option<CheckApp>,
+    pub(super) pull_requests: Option<Vec<CheckPull>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CheckRunFields<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) head_sha: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) external_id: Option<Text<'a>>,
+    pub(super) app: Option<CheckApp>,
+}
+
+/// The App that posted a check.
+#[derive(Deserialize)]
+pub(super) struct CheckApp {
+    pub(super) id: Option<u64>,
+}
+
+/// A pull request of a suite of checks.
+#[derive(Deserialize)]
+pub(super) struct CheckPull {
+    pub(super) number: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RequestedAction<'a> {
+    #[serde(borrow)]
+    pub(super) identifier: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]

@@ -4,6 +4,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use insta::assert_debug_snapshot;
 use proptest::prelude::*;
+use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::*;
 
 const SECRET: &str = "It's a Secret to Everybody";
@@ -64,7 +65,7 @@ fn a_sealed_delivery_needs_no_signature_and_nothing_of_it_can_be_changed() {
 }
 
 fn door() -> GithubDoor {
-    GithubDoor { secret: Some(SECRET.into()), previous: None, hostname: "github.example.com".into() }
+    GithubDoor { secret: Some(SECRET.into()), previous: None, hostname: "github.example.com".into(), checks_of: None }
 }
 
 fn intake(door: &GithubDoor) -> Intake {
@@ -97,7 +98,12 @@ fn sha1(body: &[u8], secret: &str) -> String {
 }
 
 fn signed(event: &str, body: &[u8]) -> Result<Verified<Event>, Rejection> {
-    receive(&headers(event, "application/json", &[("x-hub-signature-256", &sha256(body, SECRET))]), body, &door())
+    receive_at(&door(), event, body)
+}
+
+/// Receives a signed delivery at a door.
+fn receive_at(door: &GithubDoor, event: &str, body: &[u8]) -> Result<Verified<Event>, Rejection> {
+    receive(&headers(event, "application/json", &[("x-hub-signature-256", &sha256(body, SECRET))]), body, door)
 }
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -208,6 +214,60 @@ fn what_we_do_not_act_on_is_named_only() {
         signed("pull_request", br#"{"action":"locked"}"#).unwrap().get(),
         &Event::Other("pull_request locked".into())
     );
+}
+
+/// Event of a delivery about a check run of the App `app`, at a door whose App is 5.
+fn of_check(event: &str, action: &str, app: u64, more: &str) -> Event {
+    let door = GithubDoor { checks_of: Some(5), ..door() };
+    let sha = "a".repeat(40);
+    let body = format!(
+        r#"{{"action": "{action}", "sender": {{"login": "bob"}}, {more}
+            "check_run": {{"name": "atlantis/plan: net", "head_sha": "{sha}", "external_id": "7:99", "app": {{"id": {app}}}}},
+            "check_suite": {{"head_sha": "{sha}", "app": {{"id": {app}}}, "pull_requests": [{{"number": 8}}]}},
+            "repository": {{"full_name": "acme/infra", "clone_url": "https://github.example.com/acme/infra.git"}}}}"#
+    );
+    receive_at(&door, event, body.as_bytes()).unwrap().get().clone()
+}
+
+#[test]
+fn buttons_of_our_own_checks_are_commands_and_all_others_are_not() {
+    let pressed = |word: &str| format!(r#""requested_action": {{"identifier": "{word}"}},"#);
+    let Event::Check(event) = of_check("check_run", "requested_action", 5, &pressed("apply")) else { panic!() };
+    assert_eq!((event.number, event.command, event.sender.as_str()), (Some(7), CommandName::Apply, "bob"));
+    assert_eq!((event.check.as_deref(), event.head.as_str()), (Some("atlantis/plan: net"), &*"a".repeat(40)));
+    let Event::Check(event) = of_check("check_run", "rerequested", 5, "") else { panic!() };
+    assert_eq!((event.number, event.command), (Some(7), CommandName::Plan));
+    let Event::Check(event) = of_check("check_suite", "rerequested", 5, "") else { panic!() };
+    assert_eq!((event.number, event.command, event.check), (Some(8), CommandName::Plan, None));
+    let other = |name: &str| Event::Other(name.to_owned());
+    for word in ["unlock", "force_unlock", "PLAN", ""] {
+        assert_eq!(of_check("check_run", "requested_action", 5, &pressed(word)), other("check_run"), "{word}");
+    }
+    // The check run of another App, which chooses its name and external id.
+    assert_eq!(of_check("check_run", "requested_action", 6, &pressed("apply")), other("check_run"));
+    assert_eq!(of_check("check_run", "rerequested", 6, ""), other("check_run"));
+    assert_eq!(of_check("check_run", "completed", 5, ""), other("check_run"));
+    for (action, app) in [("completed", 5), ("rerequested", 6)] {
+        assert!(matches!(of_check("check_suite", action, app, ""), Event::Verdict(_)), "{action} {app}");
+    }
+    // Without check runs of ours.
+    assert_eq!(signed("check_run", br#"{"action": "rerequested"}"#).unwrap().get(), &other("check_run"));
+}
+
+#[test]
+fn a_press_is_known_by_its_body() {
+    let door = GithubDoor { checks_of: Some(5), ..door() };
+    let identity = |at: &str| {
+        let sha = "a".repeat(40);
+        let body = format!(
+            r#"{{"action": "rerequested", "sender": {{"login": "bob"}}, "check_run": {{"name": "x", "head_sha": "{sha}",
+                "external_id": "7:99", "app": {{"id": 5}}, "check_suite": {{"updated_at": "{at}"}}}},
+                "repository": {{"full_name": "acme/infra", "clone_url": "https://github.example.com/acme/infra.git"}}}}"#
+        );
+        receive_at(&door, "check_run", body.as_bytes()).unwrap().identity().clone()
+    };
+    assert_eq!(identity("1"), identity("1"));
+    assert_ne!(identity("1"), identity("2"));
 }
 
 #[test]

@@ -187,6 +187,7 @@ fn status(row: &Value) -> CommitStatus {
         description: text("description"),
         url: text("target_url"),
         waits: false,
+        details: None,
     }
 }
 

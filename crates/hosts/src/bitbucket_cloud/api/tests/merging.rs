@@ -445,6 +445,7 @@ async fn a_pull_request_from_open_to_merge_takes_few_requests() {
                 description: String::new(),
                 url: String::new(),
                 waits: false,
+                details: None,
             };
             host.set_status(&id(), &commit, &status).await.unwrap();
         }

@@ -10,6 +10,7 @@ fn status(context: &str, state: StatusState) -> CommitStatus {
         description: "1/1 planned".into(),
         url: "https://t/x".into(),
         waits: false,
+        details: None,
     }
 }
 

@@ -348,6 +348,7 @@ async fn posts_follow_a_repository_to_a_served_name() {
             description: String::new(),
             url: String::new(),
             waits: false,
+            details: None,
         };
         stage.host.set_status(&PullId { number: 8, ..id }, &HEAD.into(), &status).await.unwrap();
         assert!(stage.requests().last().unwrap().ends_with(&format!("/repos/now/commits/{HEAD}/builds")));

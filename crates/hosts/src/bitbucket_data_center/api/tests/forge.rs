@@ -52,6 +52,7 @@ impl World {
             description: "words".into(),
             url: String::new(),
             waits: false,
+            details: None,
         };
         self.host.set_status(&self.id(), &self.read().await.head.commit, &status).await.unwrap();
     }

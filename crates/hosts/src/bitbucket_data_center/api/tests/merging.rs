@@ -512,6 +512,7 @@ async fn a_pull_request_from_open_to_merge_takes_few_requests() {
         description: String::new(),
         url: String::new(),
         waits: false,
+        details: None,
     };
     // Opened: a plan with two statuses, each before and after, and a comment, before which ours are searched.
     for context in ["atlantis/plan", "atlantis/plan: a"] {

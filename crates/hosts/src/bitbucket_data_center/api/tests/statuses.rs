@@ -10,6 +10,7 @@ fn status(context: &str, state: StatusState) -> CommitStatus {
         description: "d".repeat(300),
         url: "https://tidelock.example.com/jobs/1".into(),
         waits: false,
+        details: None,
     }
 }
 

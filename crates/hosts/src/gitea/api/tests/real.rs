@@ -118,6 +118,7 @@ async fn statuses_are_set_and_read() {
         description: "d".repeat(400),
         url: "https://t.example.com/jobs/1".into(),
         waits: false,
+        details: None,
     };
     for state in [StatusState::Pending, StatusState::Failure, StatusState::Pending, StatusState::Success] {
         bot.set_status(&id, &head, &status("atlantis/plan", state)).await.unwrap();

@@ -14,6 +14,7 @@ fn status() -> CommitStatus {
         description: "é".repeat(300),
         url: "https://t.example.com/jobs/1".into(),
         waits: true,
+        details: None,
     }
 }
 

@@ -10,6 +10,7 @@ fn plan(state: StatusState) -> CommitStatus {
         description: "1 to add".into(),
         url: "https://t/jobs/1".into(),
         waits: false,
+        details: None,
     }
 }
 
@@ -73,6 +74,7 @@ async fn what_is_too_long_is_cut_or_left_out() {
         description: long(""),
         url: long("https://t/"),
         waits: false,
+        details: None,
     };
     stage.host.set_status(&id(), &HEAD.into(), &status).await.unwrap();
     let body = stage.body_of("POST");

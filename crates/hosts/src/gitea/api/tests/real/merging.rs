@@ -46,6 +46,7 @@ async fn the_rule_of_a_branch_is_judged_as_the_host_judges_it() {
         description: String::new(),
         url: String::new(),
         waits: false,
+        details: None,
     };
     bot.set_status(&id, &pull.head.commit, &apply).await.unwrap();
     assert!(matches!(bot.merge(&pull, None, SourceBranch::Keep).await.unwrap(), Merging::Merged(Some(_))));
