@@ -19,6 +19,7 @@ mod bitbucket_data_center;
 mod buttons;
 mod bypass;
 mod check;
+mod check_runs;
 mod client;
 mod closing;
 mod cloud;

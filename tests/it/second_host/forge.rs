@@ -81,6 +81,7 @@ impl Second {
             versions_cover_comments: false,
             reactions: false,
             statuses_of_commits: false,
+            status_details: false,
             issues: false,
             deliveries_tell_labels: true,
             deliveries_prove_comments: true,
