@@ -44,8 +44,14 @@ impl World {
     }
 
     async fn set(&self, context: &str, state: StatusState, waits: bool) {
-        let status =
-            CommitStatus { context: context.into(), state, description: "words".into(), url: String::new(), waits };
+        let status = CommitStatus {
+            context: context.into(),
+            state,
+            description: "words".into(),
+            url: String::new(),
+            waits,
+            details: None,
+        };
         self.host.set_status(&self.id(), &self.read().await.head.commit, &status).await.unwrap();
     }
 
