@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use secrecy::ExposeSecret as _;
 use std::sync::{Arc, Mutex};
+use tidelock_core::domain::state::StatusState;
 use tidelock_core::domain::{Head, PullVersion};
 
 /// One request that arrived: method and address, Authorization, body.
