@@ -22,7 +22,7 @@ impl Local {
         (io.log)("Planning again, to see whether the apply has left anything to change");
         let mut again = spec.clone();
         again.command.name = CommandName::Plan;
-        again.command.extra_args.clone_from(&plan.arguments);
+        again.command.extra_args = without_replacements(&plan.arguments);
         // Its code is that of the plan, whose guards somebody has overridden.
         again.command.overrides.extend(plan.guards.iter().map(|guard| guard.name.clone()));
         again.limits.timeout = timeout;
@@ -32,5 +32,32 @@ impl Local {
             Ok(ran) => Verification::Planned(plan_summary(&ran.output)),
             Err(_) => Verification::Failed,
         })
+    }
+}
+
+/// Returns the arguments of a plan without `-replace`, which every plan with it carries out again.
+fn without_replacements(arguments: &[String]) -> Vec<String> {
+    let (mut kept, mut is_value) = (Vec::new(), false);
+    for argument in arguments {
+        let flag = argument.trim_start_matches('-');
+        let is_flag = flag.len() < argument.len();
+        let is_replacement = is_flag && (flag == "replace" || flag.starts_with("replace="));
+        if !is_value && !is_replacement {
+            kept.push(argument.clone());
+        }
+        is_value = is_replacement && flag == "replace";
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacements_are_left_out_with_their_values() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let left = without_replacements(&words("-var a=b -replace=c.d --replace e.f -replaced=x -target g.h"));
+        assert_eq!(left, words("-var a=b -replaced=x -target g.h"));
     }
 }

@@ -14,6 +14,9 @@ use tokio::time::Instant;
 /// Remaining life that such a token needs: the job may begin late.
 const LEAST_LIFE: Duration = Duration::from_secs(30 * 60);
 
+/// Remaining life of one that is used if there is no answer to the request for a new one.
+const USABLE_LIFE: Duration = Duration::from_secs(5 * 60);
+
 impl App {
     /// Returns a token that can read code in the repositories of an account, and do nothing else
     /// (docs.github.com/en/rest/apps/apps#create-an-installation-access-token-for-an-app, `permissions`).
@@ -23,7 +26,13 @@ impl App {
         if let Some(token) = known.get(&id).filter(|token| token.lives(LEAST_LIFE)) {
             return Ok(token.value.clone());
         }
-        let token = self.new_token(http, id, Some(json!({"permissions": {"contents": "read"}}))).await?;
+        let token = match self.new_token(http, id, Some(json!({"permissions": {"contents": "read"}}))).await {
+            Ok(token) => token,
+            Err(error) => match known.get(&id).filter(|token| error.is_transient() && token.lives(USABLE_LIFE)) {
+                Some(token) => return Ok(token.value.clone()),
+                None => return Err(error),
+            },
+        };
         let value = token.value.clone();
         known.insert(id, token);
         Ok(value)
