@@ -14,10 +14,13 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Polic
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusDetails, StatusState};
 use crate::wording;
 
-/// Longest summary, in characters: with the link at its end below GitHub's limit of 65,535 (docs.github.com/rest/checks/runs).
+/// Longest summary, in bytes: with the link at its end below GitHub's limit of 65,535. Its documentation counts characters
+/// (docs.github.com/rest/checks/runs), and its refusal counts bytes (github.com/github/docs, issue 35252).
 const MAX_SUMMARY: usize = 60_000;
 /// Most changed resources, and most projects, that a summary lists.
 const MAX_ROWS: usize = 200;
+/// Most bytes of the row that counts those left out, and of the end of a list.
+const MAX_REST: usize = 40;
 /// Longest address of a resource, in characters.
 const MAX_ADDRESS: usize = 200;
 /// Longest quoted output, in characters.
@@ -27,28 +30,34 @@ const MAX_OUTPUT: usize = 10_000;
 #[derive(Default)]
 struct SummaryWriter {
     text: String,
-    chars: usize,
     is_cut: bool,
 }
 
 impl SummaryWriter {
     fn block(&mut self, block: &str) {
-        let length = block.chars().count() + 2;
-        self.is_cut |= self.chars + length > MAX_SUMMARY;
+        self.is_cut |= self.text.len() + block.len() + 2 > MAX_SUMMARY;
         if !self.is_cut && !block.is_empty() {
-            self.chars += length;
             self.text += block;
             self.text += "\n\n";
         }
     }
 
-    /// Adds a list of at most [`MAX_ROWS`] rows.
+    /// Adds a list of at most [`MAX_ROWS`] rows, as far as they fit.
     fn list(&mut self, rows: &[String]) {
-        let mut shown = rows[..rows.len().min(MAX_ROWS)].join("\n");
-        if rows.len() > MAX_ROWS {
-            shown += &format!("\n- … and {} more", rows.len() - MAX_ROWS);
+        let mut left = MAX_SUMMARY.saturating_sub(self.text.len() + MAX_REST);
+        let fits = |row: &&String| {
+            let fits = row.len() < left;
+            left = left.saturating_sub(row.len() + 1);
+            fits
+        };
+        let mut shown: Vec<String> = rows.iter().take(MAX_ROWS).take_while(fits).cloned().collect();
+        let more = rows.len() - shown.len();
+        let is_cut = shown.len() < rows.len().min(MAX_ROWS);
+        if more > 0 {
+            shown.push(format!("- … and {more} more"));
         }
-        self.block(&shown);
+        self.block(&shown.join("\n"));
+        self.is_cut |= is_cut;
     }
 
     /// Adds output in a fence; the end of a long one is kept.

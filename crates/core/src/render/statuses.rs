@@ -85,6 +85,18 @@ impl Statuses {
         self.context_of(&project_name(command, project))
     }
 
+    /// Returns true if a status of exactly this name is about all projects of a pull request.
+    pub fn is_of_all(&self, name: &str) -> bool {
+        let commands = [CommandName::Plan, CommandName::Apply, CommandName::PolicyCheck];
+        commands.iter().any(|command| self.context_of(command.as_str()) == name)
+    }
+
+    /// Returns true if this is the name of a workflow hook's status.
+    pub fn is_of_hook(&self, name: &str) -> bool {
+        let hooks = ["pre", "post"].map(|kind| format!("{}/{kind}_workflow_hook: ", self.prefix));
+        hooks.iter().any(|hook| name.starts_with(hook.as_str()))
+    }
+
     /// Returns `atlantis/plan` that failed as a whole, with a reason.
     pub fn failed(&self, command: CommandName, because: &str) -> CommitStatus {
         let title = title(command);

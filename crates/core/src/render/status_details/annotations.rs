@@ -10,7 +10,7 @@ const MAX_ANNOTATIONS: usize = 50;
 /// Longest title, in characters (GitHub's limit is 255).
 const MAX_TITLE: usize = 200;
 /// Longest message, in characters (GitHub's limit is 64 KB), and most lines of one without a frame.
-const MAX_MESSAGE: usize = 4000;
+const MAX_MESSAGE: usize = 1000;
 const MAX_UNFRAMED: usize = 15;
 /// Longest path, in characters.
 const MAX_PATH: usize = 500;

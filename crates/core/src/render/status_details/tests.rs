@@ -97,3 +97,35 @@ fn there_are_none_without_a_host_that_shows_them() {
     assert!(plain.plan(&[]).details.is_none() && plain.failed(CommandName::Plan, "x").details.is_none());
     assert!(statuses().failed(CommandName::Plan, "x").details.is_some());
 }
+
+#[test]
+fn a_summary_is_counted_in_bytes_and_takes_the_rows_that_fit() {
+    let mut summary = SummaryWriter::default();
+    summary.list(&vec!["é".repeat(400); 100]);
+    let text = summary.end("https://t");
+    assert!(text.len() < MAX_SUMMARY + 100 && text.len() > MAX_SUMMARY - 1000, "{}", text.len());
+    let end = "\n- … and 26 more\n\n[The rest is on the server's page](https://t)";
+    assert!(text.ends_with(end), "{}", text.lines().last().unwrap());
+    let mut summary = SummaryWriter::default();
+    summary.block(&"語".repeat(30_000));
+    assert_eq!(summary.end("https://t"), "[The rest is on the server's page](https://t)");
+}
+
+#[test]
+fn only_exact_names_are_of_all_projects() {
+    let statuses = statuses();
+    for name in ["atlantis/plan", "atlantis/apply", "atlantis/policy_check"] {
+        assert!(statuses.is_of_all(name), "{name}");
+    }
+    for name in [
+        "atlantis/plan: a/default",
+        "atlantis-prod/plan",
+        "atlantis-prod/apply: a/default",
+        "old/apply",
+        "atlantis/",
+        "",
+    ] {
+        assert!(!statuses.is_of_all(name) && !statuses.is_of_hook(name), "{name}");
+    }
+    assert!(statuses.is_of_hook("atlantis/pre_workflow_hook: x") && !statuses.is_of_hook("old/pre_workflow_hook: x"));
+}
