@@ -56,22 +56,25 @@ impl View<'_> {
 
     /// Returns the status of this context for a commit, on hosts whose statuses belong to commits. Among the open pull requests with this
     /// head, the worst state counts, and of several that of the lowest number. `own` is the status of this pull request. The result is the
-    /// same for each of them.
+    /// same for each of them, and has no details then: a button would act on the pull request that posted last.
     pub fn status_of_commit(&self, pull: &PullId, commit: &CommitSha, own: CommitStatus) -> Result<CommitStatus> {
         let others: Vec<PullRequest> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open
                AND json_extract(record, '$.head.commit') = ?2",
             params![pull.repo.to_string(), commit.as_str()],
         )?;
+        let others: Vec<PullRequest> =
+            others.into_iter().filter(|other| other.id.repo == pull.repo && other.id != *pull).collect();
+        if others.is_empty() {
+            return Ok(own);
+        }
         let context = own.context.clone();
         let mut all = vec![(pull.number, own)];
-        for other in others.into_iter().filter(|other| other.id.repo == pull.repo && other.id != *pull) {
-            let said = self.decided_statuses(&other.id, commit)?.into_iter();
-            // Details are about one pull request, and their buttons are its own.
-            let plain = |said: CommitStatus| (other.id.number, CommitStatus { details: None, ..said });
-            all.extend(said.filter(|said| said.context == context).map(plain));
+        for other in others {
+            let said = self.decided_statuses(&other.id, commit)?.into_iter().filter(|said| said.context == context);
+            all.extend(said.map(|said| (other.id.number, said)));
         }
-        Ok(joined(all))
+        Ok(CommitStatus { details: None, ..joined(all) })
     }
 
     /// Returns the last recorded status of each context of a commit, with the note on its result; the note is empty while
