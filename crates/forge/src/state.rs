@@ -312,24 +312,37 @@ impl RepoState {
         matches!(self.permission(login), "admin" | "write")
     }
 
-    /// All statuses and then all check runs, each in the order of their creation.
-    fn statuses_and_checks(&self) -> impl Iterator<Item = &StatusState> {
-        self.statuses.iter().chain(self.checks.iter().map(|check| &check.as_status))
-    }
-
     /// The latest status or check run of each context on a commit, by context.
     pub(super) fn latest_statuses(&self, sha: &str) -> BTreeMap<&str, &StatusState> {
-        let of_commit = self.statuses_and_checks().filter(|status| status.sha == sha);
-        of_commit.map(|status| (status.context.as_str(), status)).collect()
+        self.latest_of_each(|status| status.sha == sha)
     }
 
     /// Returns the same for a pull request's head.
     pub(super) fn statuses_of_head(&self, pull: &PullState) -> BTreeMap<&str, &StatusState> {
-        let of_head = |status: &&StatusState| match &status.of_push {
+        self.latest_of_each(|status| match &status.of_push {
             Some(push) => push.pull == pull.number && push.number == pull.pushes.len(),
             None => status.sha == pull.head_sha,
-        };
-        self.statuses_and_checks().filter(of_head).map(|status| (status.context.as_str(), status)).collect()
+        })
+    }
+
+    /// The latest status or check run of each context. If a context has both, one that is not successful counts: GitHub requires both
+    /// (docs.github.com, "Troubleshooting required status checks").
+    fn latest_of_each(&self, is_wanted: impl Fn(&StatusState) -> bool) -> BTreeMap<&str, &StatusState> {
+        let wanted = |status: &&StatusState| is_wanted(status);
+        let mut all: BTreeMap<&str, &StatusState> =
+            self.statuses.iter().filter(wanted).map(|status| (status.context.as_str(), status)).collect();
+        let checks = self
+            .checks
+            .iter()
+            .map(|check| &check.as_status)
+            .filter(wanted)
+            .map(|check| (check.context.as_str(), check));
+        for (name, check) in checks.collect::<BTreeMap<_, _>>() {
+            if all.get(name).is_none_or(|status| status.state == "success") {
+                all.insert(name, check);
+            }
+        }
+        all
     }
 
     /// GitHub's `mergeable` and `mergeable_state`.

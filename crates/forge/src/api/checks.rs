@@ -8,7 +8,7 @@ use super::{Call, NOT_FOUND, Refusal, Result, created, invalid, ok};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// Limits of GitHub, in characters if they are about texts.
+/// Limits of GitHub, in characters if they are about texts, and in bytes for summary and text (github.com/github/docs, issue 35252).
 const MAX_NAME: usize = 255;
 const MAX_SUMMARY: usize = 65_535;
 const MAX_ANNOTATIONS: usize = 50;
@@ -34,8 +34,10 @@ fn refused(body: &Value) -> Option<String> {
     if !output.is_null() && (chars(&output["title"]) == 0 || !output["summary"].is_string()) {
         return Some("Invalid request.\n\n\"title\", \"summary\" weren't supplied.".to_owned());
     }
-    if chars(&output["summary"]) > MAX_SUMMARY || chars(&output["text"]) > MAX_SUMMARY {
-        return Some("Invalid request.\n\nOnly 65535 characters are allowed; more were supplied.".to_owned());
+    for key in ["summary", "text"] {
+        if output[key].as_str().is_some_and(|text| text.len() > MAX_SUMMARY) {
+            return Some(format!("Validation Failed: {key} exceeds a maximum bytesize of 65535"));
+        }
     }
     if annotations.len() > MAX_ANNOTATIONS {
         let count = annotations.len();

@@ -44,6 +44,7 @@ async fn only_an_app_posts_check_runs_and_within_githubs_limits() {
     refused("status", json!("completed")).await;
     refused("output", json!({ "title": "t" })).await;
     refused("output", output(json!({ "summary": "x".repeat(65_536) }))).await;
+    refused("output", output(json!({ "summary": "é".repeat(40_000) }))).await;
     refused("output", output(json!({ "annotations": vec![note.clone(); 51] }))).await;
     refused("output", output(json!({ "annotations": [{ "path": "/a.tf", "message": "m" }] }))).await;
     let action = |label: &str| json!({ "label": label, "description": "d", "identifier": "i" });
@@ -87,6 +88,11 @@ async fn a_completed_check_run_counts_and_its_buttons_send_signed_events() {
             break;
         }
     }
+    // GitHub requires both kinds if both have the name.
+    test.post(&format!("/statuses/{sha}"), json!({ "state": "pending", "context": "c" })).await;
+    assert_eq!(test.get("/pulls/1").await["mergeable_state"], "blocked");
+    test.post(&format!("/statuses/{sha}"), json!({ "state": "success", "context": "c" })).await;
+    assert_eq!(test.get("/pulls/1").await["mergeable_state"], "clean");
     let latest = format!("/commits/{sha}/check-runs?check_name=c&filter=latest");
     send(&test, &token, Method::POST, "/check-runs", &body).await;
     let (_, found) = send(&test, &token, Method::GET, &latest, &Value::Null).await;
