@@ -24,6 +24,8 @@ struct PressedCheck {
     pull: PullId,
     /// Projects of the pull request.
     projects: Vec<ProjectId>,
+    /// True if another open pull request has the commit of the check as its head, and shows the same check.
+    is_shared: bool,
 }
 
 impl Handle {
@@ -64,7 +66,7 @@ impl Handle {
         } else if !names.allowed.contains(&event.command) {
             Decision::Reply(Message::SwitchedOff { name: event.command, allowed: names.allowed })
         } else {
-            match inner.target_of_check(event, &pressed.projects) {
+            match inner.target_of_check(event, &pressed) {
                 Ok(target) => {
                     command.target = target;
                     let request = RequestEvent { pull: pull.clone(), command: Box::new(command.clone()) };
@@ -91,41 +93,45 @@ impl Handle {
 
 /// Returns the pull request of a check: the one that it names, or the open one with the lowest number that has its commit as its head.
 fn pressed_check(view: &View<'_>, event: &CheckEvent) -> Result<Option<PressedCheck>> {
+    let open = view.open_pulls_of(&event.repo)?.into_iter();
+    let with_head: Vec<PullId> =
+        open.filter(|known| known.pull.head.commit == event.head).map(|known| known.pull.id).collect();
     let pull = match event.number {
         Some(number) => view.pull(&PullId { repo: event.repo.clone(), number })?.map(|pull| pull.id),
-        None => {
-            let open = view.open_pulls_of(&event.repo)?.into_iter();
-            open.filter(|known| known.pull.head.commit == event.head).map(|known| known.pull.id).min()
-        }
+        None => with_head.iter().min().cloned(),
     };
     let Some(pull) = pull else { return Ok(None) };
+    let is_shared = with_head.iter().any(|other| *other != pull);
     let projects = view.project_statuses(&pull)?.into_iter().map(|status| status.project).collect();
-    Ok(Some(PressedCheck { pull, projects }))
+    Ok(Some(PressedCheck { pull, projects, is_shared }))
 }
 
 impl Inner {
-    /// Returns the target of a check: its project, or all for a check that is about no single one.
+    /// Returns the target of a check: its project, or all for a check whose name says exactly that. A check that got its name under another
+    /// `--vcs-status-name`, or from another server of the App, is unknown: its button must not do more than the check was about.
     ///
     /// # Errors
     ///
-    /// The reason and the next command, if the pull request has no project of that name any more.
-    fn target_of_check(&self, event: &CheckEvent, projects: &[ProjectId]) -> Result<Target, String> {
+    /// The reason and the next command, if nothing of the pull request has this name, or if the person may have meant another pull request.
+    fn target_of_check(&self, event: &CheckEvent, pressed: &PressedCheck) -> Result<Target, String> {
+        let executable = &self.ctx.rendering.executable;
+        if pressed.is_shared && event.command == CommandName::Apply {
+            return Err(format!(
+                "Refused: several open pull requests have this commit and show this button. To apply the plans of this one, comment: \
+                 `{executable} apply`"
+            ));
+        }
         let Some(check) = &event.check else { return Ok(Target::default()) };
         let statuses = &self.ctx.statuses;
         let named = |project: &&ProjectId| OF_PROJECTS.iter().any(|name| statuses.name_of(*name, project) == *check);
-        if let Some(project) = projects.iter().find(named) {
+        if let Some(project) = pressed.projects.iter().find(named) {
             return target_of(project);
         }
-        // The status of a hook has a name of its own after its kind; repeating it is planning.
-        let of_projects = OF_PROJECTS.iter().any(|name| {
-            check.strip_prefix(&statuses.prefix).is_some_and(|rest| rest.starts_with(&format!("/{}: ", name.as_str())))
-        });
-        if !of_projects {
+        if statuses.is_of_all(check) || event.command == CommandName::Plan && statuses.is_of_hook(check) {
             return Ok(Target::default());
         }
-        let executable = &self.ctx.rendering.executable;
         Err(format!(
-            "The button belongs to the check `{}`, and the pull request has no such project now. To plan its projects: \
+            "Refused: the button belongs to the check `{}`, and the pull request has no such project now. To plan its projects: \
              `{executable} plan`",
             check.replace('`', "'")
         ))

@@ -13,4 +13,4 @@ pub use api::{
     AppFacts, AppOptions, BypassedStatuses, CodeError, Github, GithubOptions, Installation, NewApp, OauthApp, Serves,
     SignedInAccount, convert_manifest, pages_url, profile,
 };
-pub use webhook::GithubDoor;
+pub use webhook::{GithubDoor, KnownChecks};

@@ -19,7 +19,7 @@ use crate::web::login::way::SignInWay;
 use async_trait::async_trait;
 use sign_in::GithubSignIn;
 use std::sync::Arc;
-use tidelock_hosts::github::{AppOptions, BypassedStatuses, Github, GithubDoor, GithubOptions, profile};
+use tidelock_hosts::github::{AppOptions, BypassedStatuses, Github, GithubDoor, GithubOptions, KnownChecks, profile};
 
 /// Ranges for webhooks (api.github.com/meta, `hooks`; as of November 2026), in force until they are refreshed.
 const RANGES: &[&str] =
@@ -47,7 +47,7 @@ impl KnownHost for OnGithub {
             hostname: github.hostname.clone(),
             secret: github.webhook_secret.clone(),
             previous: github.previous_webhook_secret.clone(),
-            checks_of: checks_of(github),
+            checks: known_checks(github, settings),
         };
         let profile = Profile { status_details: github.checks, ..profile(&github.api_url) };
         Some(JoinedHost { api, door: Arc::new(door), profile })
@@ -86,6 +86,15 @@ fn checks_of(github: &GithubSettings) -> Option<u64> {
     match &github.token {
         Some(GithubToken::App(app)) if github.checks => Some(app.id),
         _ => None,
+    }
+}
+
+/// Returns the check runs whose buttons are commands.
+fn known_checks(github: &GithubSettings, settings: &Settings) -> KnownChecks {
+    match checks_of(github) {
+        Some(app) => KnownChecks::OfApp(app),
+        None if settings.access.events_only => KnownChecks::OfAll,
+        None => KnownChecks::None,
     }
 }
 

@@ -65,6 +65,7 @@ fn what_only_takes_deliveries_needs_no_token() {
     let access = loaded(&["--events-only"], &[("ATLANTIS_GH_TOKEN", "")]);
     assert!(access.access.events_only && access.hosts.github.unwrap().token.is_none());
     assert!(invalid(&[], &[("ATLANTIS_GH_TOKEN", "")]).contains("gh-token"));
+    assert!(!loaded(&["--events-only", "--gh-checks"], &[("ATLANTIS_GH_TOKEN", "")]).hosts.github.unwrap().checks);
     assert!(invalid(&["--events-only"], &[("ATLANTIS_GH_WEBHOOK_SECRET", "")]).contains("gh-webhook-secret"));
 }
 

@@ -9,6 +9,7 @@ mod signature;
 mod tests;
 
 use crate::webhook::{Delivered, Door, Rejection, Signed, comment_identity, header, short};
+pub use checks::KnownChecks;
 use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
 use secrecy::SecretString;
 use std::borrow::Cow;
@@ -39,8 +40,8 @@ pub struct GithubDoor {
     pub secret: Option<SecretString>,
     /// Previous secret, while the host or the inbox may still have deliveries that are signed with it.
     pub previous: Option<SecretString>,
-    /// Id of the App whose check runs have buttons; absent: events of check runs are ignored.
-    pub checks_of: Option<u64>,
+    /// Check runs whose buttons are commands.
+    pub checks: KnownChecks,
 }
 
 impl Door for GithubDoor {
@@ -78,17 +79,21 @@ impl Door for GithubDoor {
             "issue_comment" => issue_comment(&json(body, encoding)?, host)?,
             "merge_group" => merge_group::read(&json(body, encoding)?, host)?,
             "push" => (push(&json(body, encoding)?, host), None),
-            name @ ("check_run" | "check_suite") if self.checks_of.is_some() => {
+            name @ ("check_run" | "check_suite") => {
                 let json = json(body, encoding)?;
-                match checks::read(name, &json, host, self.checks_of)? {
+                let pressed = match self.checks {
+                    KnownChecks::None => None,
+                    known => checks::read(name, &json, host, known)?,
+                };
+                match pressed {
                     Some(event) => (event, None),
-                    None if name == "check_suite" => (verdict(name, &json, host), None),
-                    None => (Event::Other(short(name)), None),
+                    None if name == "check_run" || checks::is_silent(&json, self.checks) => {
+                        (Event::Other(short(name)), None)
+                    }
+                    None => (verdict(name, &json, host), None),
                 }
             }
-            name @ ("pull_request_review" | "status" | "check_suite") => {
-                (verdict(name, &json(body, encoding)?, host), None)
-            }
+            name @ ("pull_request_review" | "status") => (verdict(name, &json(body, encoding)?, host), None),
             other => (Event::Other(short(other)), None),
         };
         let sight = match header(headers, EVENT) {

@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::state::{CommitStatus, StatusAnnotation, StatusDetails, StatusState};
 use tidelock_core::domain::{CommitSha, PullId, RepoId};
+use tidelock_core::render::markdown::code;
 
-/// Longest summary and longest message of an annotation, in characters. GitHub's limits are 65,535 characters and 64 KB.
+/// Longest summary in bytes (GitHub refuses more than 65,535: github.com/github/docs, issue 35252), and longest message of an annotation in
+/// characters (GitHub's limit is 64 KB).
 const MAX_SUMMARY: usize = 65_000;
 const MAX_MESSAGE: usize = 16_000;
 /// Longest title of an annotation, in characters.
@@ -51,7 +53,7 @@ pub(super) async fn set(
     let details = status.details.as_deref().cloned().unwrap_or_default();
     let external_id = format!("{}:{}", pull.number, details.effect);
     let newest = newest(github, app, &pull.repo, commit, &status.context).await?;
-    let mut body = body(status, &details);
+    let mut body = body_of(status, &details);
     body["external_id"] = json!(external_id);
     let (method, path) = match &newest {
         Some(known) if known["external_id"] == external_id => return Ok(()),
@@ -65,6 +67,13 @@ pub(super) async fn set(
             (Method::POST, "/check-runs".to_owned())
         }
     };
+    let posted = github.say(method.clone(), &pull.repo, &path, Some(body.clone())).await.map_err(lists::of_commit);
+    let Err(HostError::Rejected { status: 422, message, .. }) = &posted else { return posted.map(drop) };
+    // The state of the check must not depend on its decoration: one that stays in progress blocks the pull request.
+    tracing::warn!(pull = %pull, check = status.context, "GitHub refuses a check run; it is posted without details: {message}");
+    let plain = body_of(status, &StatusDetails::default());
+    body["output"] = plain["output"].clone();
+    body["actions"] = plain["actions"].clone();
     github.say(method, &pull.repo, &path, Some(body)).await.map(drop).map_err(lists::of_commit)
 }
 
@@ -118,11 +127,12 @@ pub(super) async fn own(
 }
 
 /// Returns the fields that a new and a changed check run have in common.
-fn body(status: &CommitStatus, details: &StatusDetails) -> Value {
+fn body_of(status: &CommitStatus, details: &StatusDetails) -> Value {
     let title = &status.description;
-    let summary: String = match details.summary.as_str() {
-        "" => title.clone(),
-        text => text.chars().take(MAX_SUMMARY).collect(),
+    let summary = match details.summary.as_str() {
+        // A title may quote code of the pull request, and GitHub reads a summary as Markdown.
+        "" => code(title),
+        text => cut_to_bytes(text, MAX_SUMMARY).to_owned(),
     };
     let annotations: Vec<Value> = details.annotations.iter().take(MAX_ANNOTATIONS).map(annotation).collect();
     let actions = details.buttons.iter().filter_map(|command| button(*command)).map(
@@ -145,6 +155,12 @@ fn body(status: &CommitStatus, details: &StatusDetails) -> Value {
         body["details_url"] = json!(status.url);
     }
     body
+}
+
+/// Returns the longest beginning of a text with at most this many bytes.
+fn cut_to_bytes(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 fn annotation(one: &StatusAnnotation) -> Value {
@@ -183,10 +199,10 @@ mod tests {
             waits: false,
             details: None,
         };
-        let body = body(&status, &details);
+        let body = body_of(&status, &details);
         let chars = |value: &Value| value.as_str().unwrap().chars().count();
         let output = &body["output"];
-        assert!(chars(&output["summary"]) <= 65_535);
+        assert!(output["summary"].as_str().unwrap().len() <= 65_535);
         let annotations = output["annotations"].as_array().unwrap();
         assert_eq!(annotations.len(), 50);
         assert!(
@@ -200,8 +216,12 @@ mod tests {
         }
         assert_eq!((&body["status"], &body["conclusion"]), (&json!("completed"), &json!("failure")));
         let waits = CommitStatus { state: StatusState::Pending, waits: true, ..status };
-        let body = super::body(&waits, &StatusDetails::default());
+        let body = body_of(&waits, &StatusDetails::default());
         assert_eq!((&body["status"], &body["conclusion"]), (&json!("queued"), &Value::Null));
-        assert_eq!(body["output"]["summary"], "Plan failed", "GitHub requires a summary");
+        assert_eq!(body["output"]["summary"], "`Plan failed`", "GitHub requires a summary");
+        let hostile = CommitStatus { description: "![x](https://evil) @acme/team `x`".to_owned(), ..waits };
+        let body = body_of(&hostile, &StatusDetails::default());
+        let summary = body["output"]["summary"].as_str().unwrap();
+        assert!(!summary.contains("](") && !summary.contains("@acme"), "{summary}");
     }
 }

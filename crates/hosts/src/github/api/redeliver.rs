@@ -21,6 +21,11 @@ const SETTLED: SignedDuration = SignedDuration::from_secs(30);
 const OLDEST: SignedDuration = SignedDuration::from_hours(24);
 /// Events that cause work.
 const WANTED: [&str; 3] = ["pull_request", "issue_comment", "merge_group"];
+/// Events and actions of buttons of check runs.
+const PRESSES: [(&str, &str); 3] =
+    [("check_run", "requested_action"), ("check_run", "rerequested"), ("check_suite", "rerequested")];
+/// Greatest age of the first attempt to deliver a press: later the person does not expect it any more, as with comments.
+const PRESS_EXPIRY: SignedDuration = SignedDuration::from_mins(10);
 
 /// One attempt of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,11 +33,19 @@ struct DeliveryAttempt {
     id: u64,
     guid: String,
     event: String,
+    /// Empty for events without one.
+    action: String,
     status: u64,
     at: Timestamp,
 }
 
-/// Requests the recent deliveries that failed, and returns their number.
+impl DeliveryAttempt {
+    fn is_press(&self) -> bool {
+        PRESSES.contains(&(self.event.as_str(), self.action.as_str()))
+    }
+}
+
+/// Requests the recent deliveries that failed, and returns their number. Presses of buttons of other Apps never come to this App.
 pub(super) async fn missed(http: &Http) -> Result<usize, HostError> {
     let (attempts, now) = latest(http).await?;
     let wanted = to_repeat(&attempts, now);
@@ -71,7 +84,8 @@ async fn latest(http: &Http) -> Result<(Vec<DeliveryAttempt>, Timestamp), HostEr
 /// Selects the deliveries whose attempts all failed, oldest first, by the ids of their last attempts.
 fn to_repeat(attempts: &[DeliveryAttempt], now: Timestamp) -> Vec<u64> {
     let mut deliveries: HashMap<&str, Vec<&DeliveryAttempt>> = HashMap::new();
-    for attempt in attempts.iter().filter(|attempt| WANTED.contains(&attempt.event.as_str())) {
+    let is_wanted = |attempt: &&DeliveryAttempt| WANTED.contains(&attempt.event.as_str()) || attempt.is_press();
+    for attempt in attempts.iter().filter(is_wanted) {
         deliveries.entry(&attempt.guid).or_default().push(attempt);
     }
     let mut wanted: Vec<&DeliveryAttempt> = Vec::new();
@@ -79,6 +93,11 @@ fn to_repeat(attempts: &[DeliveryAttempt], now: Timestamp) -> Vec<u64> {
         let taken = tries.iter().any(|attempt| (200..300).contains(&attempt.status));
         let Some(last) = tries.iter().max_by_key(|attempt| attempt.at) else { continue };
         let age = now.duration_since(last.at);
+        let is_old_press =
+            |attempt: &&DeliveryAttempt| attempt.is_press() && now.duration_since(attempt.at) > PRESS_EXPIRY;
+        if tries.iter().any(is_old_press) {
+            continue;
+        }
         if !taken && tries.len() < ATTEMPTS && age >= SETTLED && age <= OLDEST {
             wanted.push(last);
         }
@@ -92,6 +111,7 @@ fn attempt(row: &Value) -> Option<DeliveryAttempt> {
         id: row["id"].as_u64()?,
         guid: row["guid"].as_str()?.to_owned(),
         event: row["event"].as_str()?.to_owned(),
+        action: row["action"].as_str().unwrap_or_default().to_owned(),
         status: row["status_code"].as_u64().unwrap_or_default(),
         at: row["delivered_at"].as_str()?.parse().ok()?,
     })
@@ -104,7 +124,7 @@ mod tests {
 
     fn one(id: u64, guid: &str, status: u64, seconds_ago: i64) -> DeliveryAttempt {
         let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_000_000 - seconds_ago);
-        DeliveryAttempt { id, guid: guid.into(), event: "pull_request".into(), status, at }
+        DeliveryAttempt { id, guid: guid.into(), event: "pull_request".into(), action: String::new(), status, at }
     }
 
     fn now() -> Timestamp {
@@ -121,6 +141,24 @@ mod tests {
         assert_eq!(to_repeat(&again, now()), [2, 6]);
         let other = DeliveryAttempt { event: "push".into(), ..one(7, "e", 500, 100) };
         assert!(to_repeat(&[other, one(8, "f", 500, 100_000)], now()).is_empty());
+    }
+
+    #[test]
+    fn a_press_is_asked_for_while_it_is_young() {
+        let press = |event: &str, action: &str, seconds_ago| DeliveryAttempt {
+            event: event.into(),
+            action: action.into(),
+            ..one(1, "a", 502, seconds_ago)
+        };
+        for (event, action) in PRESSES {
+            assert_eq!(to_repeat(&[press(event, action, 100)], now()), [1], "{event} {action}");
+            assert!(to_repeat(&[press(event, action, 601)], now()).is_empty());
+            let tried = [press(event, action, 601), press(event, action, 60)];
+            assert!(to_repeat(&tried, now()).is_empty(), "the age is that of the first attempt");
+        }
+        for (event, action) in [("check_run", "completed"), ("check_suite", "requested"), ("check_run", "")] {
+            assert!(to_repeat(&[press(event, action, 100)], now()).is_empty(), "{event} {action}");
+        }
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //!
 //! GitHub sends `requested_action` and `rerequested` only to the App that posted the check. The App's id is compared nevertheless: other
 //! Apps choose the names and external ids of their check runs. The pull request is the one in our external id, as GitHub names none for
-//! heads in forks. A delivery has no id in what is signed, so its identity is the digest of its body. It includes the result of the check
+//! heads in forks, and for a suite also those of other repositories; without an id it is found by the commit. A delivery has no id in what is signed, so its identity is the digest of its body. It includes the result of the check
 //! and the time of the suite's last change.
 
 use super::payload::{CheckApp, Payload, commit, login, or_empty, present, text};
@@ -10,8 +10,39 @@ use crate::webhook::Rejection;
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::{CheckEvent, Event};
 
-/// Reads the press of a button on a check of the App `ours`; `None` for everything else.
-pub(super) fn read(name: &str, json: &[u8], host: &str, ours: Option<u64>) -> Result<Option<Event>, Rejection> {
+/// Check runs whose buttons a door knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KnownChecks {
+    /// The server posts none.
+    #[default]
+    None,
+    /// Those of the App with this id.
+    OfApp(u64),
+    /// All: a server that only stores deliveries does not know the App. The server that leads reads each delivery again.
+    OfAll,
+}
+
+impl KnownChecks {
+    /// Returns true if this App's check runs are known.
+    fn has(self, app: Option<&CheckApp>) -> bool {
+        match self {
+            KnownChecks::None => false,
+            KnownChecks::OfApp(ours) => app.and_then(|app| app.id) == Some(ours),
+            KnownChecks::OfAll => true,
+        }
+    }
+}
+
+/// Returns true if a suite of checks gives no hint about what people and other tools say of a commit: it has just begun, or is ours.
+pub(super) fn is_silent(json: &[u8], known: KnownChecks) -> bool {
+    let Ok(payload) = Payload::parse(json) else { return false };
+    let of_ours = |app: Option<&CheckApp>| matches!(known, KnownChecks::OfApp(_)) && known.has(app);
+    or_empty(&payload.action) == "requested"
+        || payload.check_suite.as_ref().is_some_and(|suite| of_ours(suite.app.as_ref()))
+}
+
+/// Reads the press of a button on a known check; `None` for everything else.
+pub(super) fn read(name: &str, json: &[u8], host: &str, known: KnownChecks) -> Result<Option<Event>, Rejection> {
     let payload = Payload::parse(json)?;
     let command = match (name, or_empty(&payload.action).as_str()) {
         ("check_run", "requested_action") => {
@@ -26,10 +57,9 @@ pub(super) fn read(name: &str, json: &[u8], host: &str, ours: Option<u64>) -> Re
         (_, "rerequested") => CommandName::Plan,
         _ => return Ok(None),
     };
-    let is_ours = |app: &Option<CheckApp>| ours.is_some() && app.as_ref().and_then(|app| app.id) == ours;
     let (check, number, sha) = if name == "check_run" {
         let run = present(&payload.check_run, "check_run")?;
-        if !is_ours(&run.app) {
+        if !known.has(run.app.as_ref()) {
             return Ok(None);
         }
         let external = or_empty(&run.external_id);
@@ -37,11 +67,10 @@ pub(super) fn read(name: &str, json: &[u8], host: &str, ours: Option<u64>) -> Re
         (Some(text(&run.name, "check_run.name")?.to_owned()), number, &run.head_sha)
     } else {
         let suite = present(&payload.check_suite, "check_suite")?;
-        if !is_ours(&suite.app) {
+        if !known.has(suite.app.as_ref()) {
             return Ok(None);
         }
-        let number = suite.pull_requests.iter().flatten().find_map(|pull| pull.number);
-        (None, number, &suite.head_sha)
+        (None, None, &suite.head_sha)
     };
     let head = commit(sha, &format!("{name}.head_sha"))?;
     let (repo, _) = payload.repository(host)?;

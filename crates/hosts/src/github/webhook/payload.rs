@@ -105,7 +105,6 @@ pub(super) struct CheckSuite<'a> {
     #[serde(borrow)]
     pub(super) head_sha: Option<Text<'a>>,
     pub(super) app: Option<CheckApp>,
-    pub(super) pull_requests: Option<Vec<CheckPull>>,
 }
 
 #[derive(Deserialize)]
@@ -123,12 +122,6 @@ pub(super) struct CheckRunFields<'a> {
 #[derive(Deserialize)]
 pub(super) struct CheckApp {
     pub(super) id: Option<u64>,
-}
-
-/// A pull request of a suite of checks.
-#[derive(Deserialize)]
-pub(super) struct CheckPull {
-    pub(super) number: Option<u64>,
 }
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-use super::GithubDoor;
+use super::{GithubDoor, KnownChecks};
 use crate::webhook::{Intake, MAX_BODY, Rejection, Verified};
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -65,7 +65,12 @@ fn a_sealed_delivery_needs_no_signature_and_nothing_of_it_can_be_changed() {
 }
 
 fn door() -> GithubDoor {
-    GithubDoor { secret: Some(SECRET.into()), previous: None, hostname: "github.example.com".into(), checks_of: None }
+    GithubDoor {
+        secret: Some(SECRET.into()),
+        previous: None,
+        hostname: "github.example.com".into(),
+        checks: KnownChecks::None,
+    }
 }
 
 fn intake(door: &GithubDoor) -> Intake {
@@ -218,7 +223,7 @@ fn what_we_do_not_act_on_is_named_only() {
 
 /// Event of a delivery about a check run of the App `app`, at a door whose App is 5.
 fn of_check(event: &str, action: &str, app: u64, more: &str) -> Event {
-    let door = GithubDoor { checks_of: Some(5), ..door() };
+    let door = GithubDoor { checks: KnownChecks::OfApp(5), ..door() };
     let sha = "a".repeat(40);
     let body = format!(
         r#"{{"action": "{action}", "sender": {{"login": "bob"}}, {more}
@@ -238,7 +243,7 @@ fn buttons_of_our_own_checks_are_commands_and_all_others_are_not() {
     let Event::Check(event) = of_check("check_run", "rerequested", 5, "") else { panic!() };
     assert_eq!((event.number, event.command), (Some(7), CommandName::Plan));
     let Event::Check(event) = of_check("check_suite", "rerequested", 5, "") else { panic!() };
-    assert_eq!((event.number, event.command, event.check), (Some(8), CommandName::Plan, None));
+    assert_eq!((event.number, event.command, event.check), (None, CommandName::Plan, None));
     let other = |name: &str| Event::Other(name.to_owned());
     for word in ["unlock", "force_unlock", "PLAN", ""] {
         assert_eq!(of_check("check_run", "requested_action", 5, &pressed(word)), other("check_run"), "{word}");
@@ -247,16 +252,42 @@ fn buttons_of_our_own_checks_are_commands_and_all_others_are_not() {
     assert_eq!(of_check("check_run", "requested_action", 6, &pressed("apply")), other("check_run"));
     assert_eq!(of_check("check_run", "rerequested", 6, ""), other("check_run"));
     assert_eq!(of_check("check_run", "completed", 5, ""), other("check_run"));
-    for (action, app) in [("completed", 5), ("rerequested", 6)] {
+    for (action, app) in [("completed", 6), ("rerequested", 6)] {
         assert!(matches!(of_check("check_suite", action, app, ""), Event::Verdict(_)), "{action} {app}");
+    }
+    // Our own suite says nothing of other tools, and one that has just begun neither.
+    for (action, app) in [("completed", 5), ("requested", 5), ("requested", 6)] {
+        assert_eq!(of_check("check_suite", action, app, ""), other("check_suite"), "{action} {app}");
     }
     // Without check runs of ours.
     assert_eq!(signed("check_run", br#"{"action": "rerequested"}"#).unwrap().get(), &other("check_run"));
 }
 
 #[test]
+fn a_door_without_an_app_passes_presses_on() {
+    let at = |event: &str, action: &str| {
+        let door = GithubDoor { checks: KnownChecks::OfAll, ..door() };
+        let sha = "a".repeat(40);
+        let body = format!(
+            r#"{{"action": "{action}", "sender": {{"login": "bob"}}, "requested_action": {{"identifier": "apply"}},
+                "check_run": {{"name": "atlantis/plan: net", "head_sha": "{sha}", "app": {{"id": 6}}}},
+                "check_suite": {{"head_sha": "{sha}", "app": {{"id": 6}}}},
+                "repository": {{"full_name": "acme/infra", "clone_url": "https://github.example.com/acme/infra.git"}}}}"#
+        );
+        receive_at(&door, event, body.as_bytes()).unwrap().get().clone()
+    };
+    for (event, action) in
+        [("check_run", "requested_action"), ("check_run", "rerequested"), ("check_suite", "rerequested")]
+    {
+        assert!(matches!(at(event, action), Event::Check(_)), "{event} {action}");
+    }
+    assert_eq!(at("check_run", "completed"), Event::Other("check_run".to_owned()));
+    assert!(matches!(at("check_suite", "completed"), Event::Verdict(_)));
+}
+
+#[test]
 fn a_press_is_known_by_its_body() {
-    let door = GithubDoor { checks_of: Some(5), ..door() };
+    let door = GithubDoor { checks: KnownChecks::OfApp(5), ..door() };
     let identity = |at: &str| {
         let sha = "a".repeat(40);
         let body = format!(
