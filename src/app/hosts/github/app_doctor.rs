@@ -18,9 +18,8 @@ const NEEDED: [(&str, &str, &str); 4] = [
     ("pull_requests", "write", "pull requests and their reviews"),
     ("statuses", "write", "commit statuses"),
 ];
-/// Permission and event that `--gh-checks` needs.
+/// Permission that `--gh-checks` needs. GitHub subscribes each App with it to `check_run` (github.com/orgs/community, discussion 210531).
 const OF_CHECKS: (&str, &str, &str) = ("checks", "write", "check runs, --gh-checks");
-const EVENT_OF_CHECKS: &str = "check_run";
 /// Permissions that only some settings need: permission, level, purpose.
 const USEFUL: [(&str, &str, &str); 4] = [
     ("contents", "write", "merging (automerge) needs it"),
@@ -40,7 +39,6 @@ impl AppNeeds {
         let mut needs = AppNeeds { permissions: NEEDED.to_vec(), events: webhooks::NEEDED.to_vec() };
         if settings.hosts.github.as_ref().is_some_and(|github| github.checks) {
             needs.permissions.push(OF_CHECKS);
-            needs.events.push(EVENT_OF_CHECKS);
         }
         needs
     }
