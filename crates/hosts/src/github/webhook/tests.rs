@@ -245,7 +245,7 @@ fn buttons_of_our_own_checks_are_commands_and_all_others_are_not() {
     let Event::Check(event) = of_check("check_suite", "rerequested", 5, "") else { panic!() };
     assert_eq!((event.number, event.command, event.check), (None, CommandName::Plan, None));
     let other = |name: &str| Event::Other(name.to_owned());
-    for word in ["unlock", "force_unlock", "PLAN", ""] {
+    for word in ["unlock", "force_unlock", "PLAN", " "] {
         assert_eq!(of_check("check_run", "requested_action", 5, &pressed(word)), other("check_run"), "{word}");
     }
     // The check run of another App, which chooses its name and external id.
