@@ -151,24 +151,20 @@ impl Handle {
         self.present.get()
     }
 
-    /// Replaces the configuration for everything that begins from now on; what has begun keeps its own. The audit log gets `entry`.
-    ///
-    /// # Errors
-    ///
-    /// If the entry could not be recorded. The configuration is replaced all the same.
-    pub(crate) async fn configure(&self, to: DispatchConfiguration, entry: Option<AuditEntry>) -> Result<()> {
+    /// Replaces the configuration for everything that begins from now on; what has begun keeps its own.
+    pub(crate) fn configure(&self, to: DispatchConfiguration) {
         let inner = self.inner();
-        let recorded = match entry {
-            Some(entry) => recorder::transaction(&inner, move |tx| tx.audit(&entry)).await,
-            None => Ok(()),
-        };
         let DispatchConfiguration { settings, global, rendering, names, allowlist } = to;
         inner.ctx.outbox.word_as(rendering.clone());
         let ctx = Context { settings, global, rendering, ..inner.ctx.clone() };
         self.present.set(Inner { ctx, names, allowlist, ..Inner::clone(&inner) });
         // Another schedule may be due earlier.
         inner.drift.wake();
-        recorded
+    }
+
+    /// Records an entry of the audit log.
+    pub(crate) async fn record_audit(&self, entry: AuditEntry) -> Result<()> {
+        recorder::transaction(&self.inner(), move |tx| tx.audit(&entry)).await
     }
 
     /// Accepts a verified event. One that causes no work is acknowledged at once; any other is recorded before the answer.

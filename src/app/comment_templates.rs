@@ -11,6 +11,11 @@ const MAX_FILES: usize = 200;
 /// Largest file, in bytes.
 const MAX_BYTES: u64 = 256 * 1024;
 
+/// Returns true for the name of a file that is read.
+pub(super) fn is_template(name: &str) -> bool {
+    !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
 /// Returns the templates of a directory over the built-in ones; an error names file and line.
 pub(super) fn read(dir: Option<&Path>) -> Result<CommentTemplates> {
     let Some(dir) = dir else { return Ok(CommentTemplates::default()) };
@@ -19,7 +24,7 @@ pub(super) fn read(dir: Option<&Path>) -> Result<CommentTemplates> {
     for entry in std::fs::read_dir(dir).with_context(at)? {
         let path = entry.with_context(at)?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.starts_with('.') || !ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+        if !is_template(&name) {
             continue;
         }
         let shown = path.display().to_string();

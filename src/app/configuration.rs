@@ -89,6 +89,9 @@ impl ServerConfiguration {
         if configuration.settings.language != self.settings.language && !changed.iter().any(|name| name == "language") {
             changed.push("language-config-file".to_owned());
         }
+        if !configuration.templates.has_same_texts(&self.templates) {
+            changed.push("comment templates".to_owned());
+        }
         Ok(NextConfiguration { configuration, changed, needs_restart })
     }
 }

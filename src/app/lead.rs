@@ -155,13 +155,12 @@ impl Roles {
     async fn serve(&self, leader: Leader, ready: Arc<Services>, renewal: LeaseRenewal) -> Result<NextRole> {
         let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
         self.lead_on(&ready);
-        complain(
-            "the configuration may be one that has changed meanwhile",
-            self.reloader.configure(&ready.dispatch).await,
-        );
+        // Its lock is held only for moments: who leads hears the signal to end, and of its deposition.
+        self.reloader.configure(&ready.dispatch);
         // Read at once the objects that arrived in the inbox during the restore.
         renewal.now.notify_one();
         let mut background_tasks = JoinSet::new();
+        background_tasks.spawn(Arc::clone(&self.reloader).record(ready.dispatch.clone()));
         background_tasks.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
         background_tasks.spawn(write_bases_when_due(ready.store.clone()));
         if first {
@@ -184,7 +183,11 @@ impl Roles {
                 sleep = self.until_nothing_to_do(&ready, &renewal) => LeadershipEnd::Idle(sleep),
             };
             match end {
-                LeadershipEnd::Idle(sleep) if !self.closes_for(sleep, &ready).await => self.lead_on(&ready),
+                LeadershipEnd::Idle(sleep) if !self.closes_for(sleep, &ready).await => {
+                    self.lead_on(&ready);
+                    self.reloader.configure(&ready.dispatch);
+                    background_tasks.spawn(Arc::clone(&self.reloader).record(ready.dispatch.clone()));
+                }
                 end => break end,
             }
         };

@@ -2,7 +2,8 @@
 //! nothing: the one before stays in effect, and `/status`, metrics, the log and the overview say so.
 
 use super::bucket;
-use super::configuration::NextConfiguration;
+use super::comment_templates::is_template;
+use super::configuration::{NextConfiguration, ServerConfiguration};
 use super::file_stamp::{FileStamp, file_stamp};
 use super::services::Parts;
 use crate::dispatch::Handle;
@@ -13,9 +14,9 @@ use crate::settings::Settings;
 use crate::vault::lease::PresentFingerprint;
 use anyhow::{Context as _, Error, Result, anyhow};
 use jiff::Timestamp;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
@@ -26,7 +27,9 @@ use tokio_util::sync::CancellationToken;
 /// written is not read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// Most files of a directory that are looked at.
-const MAX_LISTED: usize = 1000;
+const MAX_LISTED: usize = 10_000;
+/// Most names of changes in one entry of the audit log.
+const MAX_RECORDED: usize = 50;
 /// Longest error on the overview and in the log, in characters.
 const MAX_ERROR: usize = 2000;
 /// Time limit of reading all files: a network disk may not answer.
@@ -50,8 +53,6 @@ pub(super) enum ReloadCause {
 struct SeenFiles {
     /// Those that were read last.
     read: Stamps,
-    /// Those whose configuration is in effect.
-    in_effect: Stamps,
     /// Those of the last look.
     last: Stamps,
     /// A reading that took longer than [`READ_LIMIT`]. No other one begins before its end.
@@ -59,17 +60,18 @@ struct SeenFiles {
 }
 
 impl SeenFiles {
-    /// Runs work on the files; absent if it does not end in time, or an earlier one has not ended.
-    async fn within_limit<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// Runs work on the files; an error if it does not end in time, an earlier one has not ended, or it panics.
+    async fn within_limit<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let slow = || anyhow!("the files could not be read within {READ_LIMIT:?}: look at the disk that they are on");
         if self.stuck.as_ref().is_some_and(|stuck| !stuck.is_finished()) {
-            return None;
+            return Err(slow());
         }
         let mut working = tokio::task::spawn_blocking(work);
         match timeout(READ_LIMIT, &mut working).await {
-            Ok(ended) => ended.ok(),
+            Ok(ended) => ended.context("a fault of Tidelock ended the reading: report it, with the panic in the log"),
             Err(_) => {
                 self.stuck = Some(working.abort_handle());
-                None
+                Err(slow())
             }
         }
     }
@@ -81,8 +83,12 @@ pub(super) struct Reloader {
     fingerprint: PresentFingerprint,
     server_status: watch::Receiver<Arc<ServerStatus>>,
     told: watch::Sender<Arc<ConfigurationStatus>>,
-    /// Locked while the configuration changes.
+    /// Locked while files are looked at and read.
     seen: Mutex<SeenFiles>,
+    /// Names of changes that the audit log lacks. Locked, for moments only, while the configuration is replaced.
+    unrecorded: std::sync::Mutex<BTreeSet<String>>,
+    /// The same, once somebody has begun to record them.
+    recording: Mutex<BTreeSet<String>>,
     asked: Notify,
 }
 
@@ -94,9 +100,11 @@ impl Reloader {
         fingerprint: PresentFingerprint,
         server_status: watch::Receiver<Arc<ServerStatus>>,
     ) -> Arc<Reloader> {
-        let seen = SeenFiles { read: seen.clone(), in_effect: seen.clone(), last: seen, stuck: None };
+        let seen = SeenFiles { read: seen.clone(), last: seen, stuck: None };
         let told = watch::Sender::new(Arc::new(ConfigurationStatus::starting()));
-        Arc::new(Reloader { parts, fingerprint, server_status, told, seen: Mutex::new(seen), asked: Notify::new() })
+        let (unrecorded, recording) = (std::sync::Mutex::default(), Mutex::default());
+        let (seen, asked) = (Mutex::new(seen), Notify::new());
+        Arc::new(Reloader { parts, fingerprint, server_status, told, seen, unrecorded, recording, asked })
     }
 
     /// Returns the status for pages and metrics.
@@ -123,11 +131,29 @@ impl Reloader {
 
     /// Reads the configuration again if its cause asks for that. Returns when the new one is in effect.
     pub(super) async fn look(&self, cause: ReloadCause) {
-        let mut seen = self.seen.lock().await;
-        let parts = Arc::clone(&self.parts);
-        let Some(now) = seen.within_limit(move || stamps(&parts.now().settings)).await else {
-            return self.refuse_unread(&mut seen);
+        let is_changed = {
+            let mut seen = self.seen.lock().await;
+            match self.read(&mut seen, cause).await {
+                Ok(None) => false,
+                // Before the next reading begins, so that none overtakes another.
+                Ok(Some(next)) => self.apply(next, cause),
+                Err(error) => {
+                    self.refuse(&error, cause);
+                    false
+                }
+            }
         };
+        let services = self.server_status.borrow().services.clone();
+        if let Some(services) = services.filter(|_| is_changed) {
+            self.record_with(&services.dispatch).await;
+        }
+    }
+
+    /// Reads the files; absent if they need not be read, or change at the moment.
+    async fn read(&self, seen: &mut SeenFiles, cause: ReloadCause) -> Result<Option<NextConfiguration>> {
+        let parts = Arc::clone(&self.parts);
+        // Files that cannot be read in time are read at the next look.
+        let now = seen.within_limit(move || stamps(&parts.now().settings)).await.inspect_err(|_| seen.read.clear())?;
         let is_settled = std::mem::replace(&mut seen.last, now.clone()) == now;
         let is_due = match cause {
             ReloadCause::Look => is_settled && now != seen.read,
@@ -135,38 +161,29 @@ impl Reloader {
             ReloadCause::Signal => true,
         };
         if !is_due {
-            return;
+            return Ok(None);
         }
         let parts = Arc::clone(&self.parts);
         let reading = seen.within_limit(move || (parts.read_again(), stamps(&parts.now().settings))).await;
-        let Some((read, after)) = reading else { return self.refuse_unread(&mut seen) };
+        let (read, after) = reading.inspect_err(|_| seen.read.clear())?;
         if after != now {
-            // They changed while they were read: the next look finds them settled, or another version.
-            return;
-        }
-        seen.read.clone_from(&now);
-        match read {
-            Ok(mut next) => {
-                if self.template_stamps(&now) != self.template_stamps(&seen.in_effect) {
-                    next.changed.push("comment templates".to_owned());
-                }
-                seen.in_effect = now;
-                self.apply(next).await;
+            // The next look finds them settled, or another version.
+            if cause == ReloadCause::Signal {
+                tracing::info!(
+                    "SIGHUP: the files changed while they were read, and are read again when they have settled"
+                );
             }
-            Err(error) => self.refuse(&error),
+            return Ok(None);
         }
+        seen.read = now;
+        read.map(Some)
     }
 
-    fn template_stamps<'a>(&self, all: &'a Stamps) -> Vec<(&'a PathBuf, &'a Option<FileStamp>)> {
-        let now = self.parts.now();
-        let Some(dir) = &now.settings.markdown_template_overrides_dir else { return Vec::new() };
-        all.iter().filter(|(path, _)| path.starts_with(dir)).collect()
-    }
-
-    async fn apply(&self, next: NextConfiguration) {
+    /// Puts a configuration into effect. Returns true if the audit log lacks something.
+    fn apply(&self, next: NextConfiguration, cause: ReloadCause) -> bool {
         let NextConfiguration { configuration, changed, needs_restart } = next;
-        let was_told = self.told.borrow().needs_restart.clone();
-        if needs_restart != was_told && !needs_restart.is_empty() {
+        let was_told = Arc::clone(&self.told.borrow());
+        if needs_restart != was_told.needs_restart && !needs_restart.is_empty() {
             tracing::warn!(
                 "the configuration has changes that need a restart of the server: {}",
                 needs_restart.join(", ")
@@ -177,36 +194,66 @@ impl Reloader {
             let warnings = configuration.settings.warnings.iter().filter(|warning| !before.warnings.contains(warning));
             warnings.for_each(|warning| tracing::warn!("{warning}"));
             configuration.warn();
-            configuration.settings.served.set(configuration.settings.repo_allowlist.clone());
-            self.fingerprint.set(bucket::settings_fingerprint(&configuration.settings));
-            self.parts.set(configuration);
+        }
+        self.replace(configuration, &changed);
+        if !changed.is_empty() {
             let names = changed.join(", ");
             tracing::info!(changed = names, "the configuration was read again, and is in effect for what begins now");
-            let services = self.server_status.borrow().services.clone();
-            if let Some(services) = services {
-                let configured = services.dispatch.configure(self.parts.configuration(), Some(entry(names))).await;
-                if let Err(error) = configured {
-                    let error = format!("{error:#}");
-                    tracing::warn!(error, "the audit log lacks an entry on the configuration that was read again");
-                }
-            }
-        } else if self.told.borrow().fault.is_some() {
+        } else if was_told.fault.is_some() {
             tracing::info!("the configuration is correct again, as it was before");
+        } else if cause == ReloadCause::Signal {
+            tracing::info!("SIGHUP: the configuration was read again, and nothing in it has changed");
         }
         self.told.send_replace(Arc::new(ConfigurationStatus { read: Timestamp::now(), fault: None, needs_restart }));
+        !changed.is_empty()
     }
 
-    /// Tells of files that could not be read in time. The next look reads them.
-    fn refuse_unread(&self, seen: &mut SeenFiles) {
-        seen.read.clear();
-        self.refuse(&anyhow!("the files could not be read within {READ_LIMIT:?}: look at the disk that they are on"));
+    /// Replaces the configuration, also where its differences have no names: a value may be written in another way.
+    fn replace(&self, configuration: ServerConfiguration, changed: &[String]) {
+        let mut unrecorded = self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner);
+        configuration.settings.served.set(configuration.settings.repo_allowlist.clone());
+        self.fingerprint.set(bucket::settings_fingerprint(&configuration.settings));
+        self.parts.set(configuration);
+        let services = self.server_status.borrow().services.clone();
+        if let Some(services) = services {
+            services.dispatch.configure(self.parts.configuration());
+        }
+        unrecorded.extend(changed.iter().cloned());
+    }
+
+    /// Gives services that have just become visible the present configuration: it may have changed while they were started.
+    pub(super) fn configure(&self, dispatch: &Handle) {
+        let _unrecorded = self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner);
+        dispatch.configure(self.parts.configuration());
+    }
+
+    /// Records changes that were read while this server had no services.
+    pub(super) async fn record(self: Arc<Reloader>, dispatch: Handle) {
+        self.record_with(&dispatch).await;
+    }
+
+    /// Records what the audit log lacks. What cannot be recorded waits for the next time.
+    async fn record_with(&self, dispatch: &Handle) {
+        let mut names = self.recording.lock().await;
+        names.append(&mut self.unrecorded.lock().unwrap_or_else(PoisonError::into_inner));
+        if names.is_empty() {
+            return;
+        }
+        match dispatch.record_audit(entry(&names)).await {
+            Ok(()) => names.clear(),
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "the audit log lacks an entry on the configuration that was read again");
+            }
+        }
     }
 
     /// Tells of a configuration with a mistake.
-    fn refuse(&self, error: &Error) {
+    fn refuse(&self, error: &Error, cause: ReloadCause) {
         let redacted = Redactor::new(self.parts.settings.secrets.clone()).redact(&format!("{error:#}"));
         let error: String = redacted.chars().take(MAX_ERROR).collect();
-        if self.told.borrow().fault.as_ref().is_none_or(|fault| fault.error != error) {
+        let is_new = self.told.borrow().fault.as_ref().is_none_or(|fault| fault.error != error);
+        if is_new || cause == ReloadCause::Signal {
             tracing::error!(
                 error,
                 "the configuration was read again and has a mistake: the one before stays in effect"
@@ -218,37 +265,33 @@ impl Reloader {
             *told = Arc::new(ConfigurationStatus { fault, ..(**told).clone() });
         });
     }
-
-    /// Gives services that have just become visible the present configuration: it may have changed while they were started.
-    pub(super) async fn configure(&self, dispatch: &Handle) -> Result<()> {
-        let _seen = self.seen.lock().await;
-        dispatch.configure(self.parts.configuration(), None).await.context("the configuration")
-    }
 }
 
 /// Returns the entry of the audit log on a configuration with these names of changes.
-fn entry(names: String) -> AuditEntry {
+fn entry(names: &BTreeSet<String>) -> AuditEntry {
+    let mut shown: Vec<String> = names.iter().take(MAX_RECORDED).cloned().collect();
+    if names.len() > MAX_RECORDED {
+        shown.push(format!("{} more", names.len() - MAX_RECORDED));
+    }
     AuditEntry {
         at: Timestamp::now(),
         who: "tidelock".to_owned(),
         act: "reload".to_owned(),
         subject: "configuration".to_owned(),
-        result: format!("in effect: {names}"),
+        result: format!("in effect: {}", shown.join(", ")),
         ..AuditEntry::default()
     }
 }
 
-/// Returns the versions of the files of the configuration, and of those in the directory of templates. Blocks.
+/// Returns the versions of the files of the configuration, and of the templates. Blocks.
 pub(super) fn stamps(settings: &Settings) -> Stamps {
-    let mut stamps = Stamps::new();
-    let mut add = |path: &Path| {
-        stamps.insert(path.to_owned(), file_stamp(path));
-    };
-    settings.watched_files().for_each(&mut add);
-    if let Some(dir) = &settings.markdown_template_overrides_dir {
-        add(dir);
+    let mut stamps: Stamps = settings.watched_files().map(|path| (path.to_owned(), file_stamp(path))).collect();
+    if let Some(dir) = settings.watched_templates() {
+        // Other files of the directory change its times, so only its existence counts.
+        stamps.insert(dir.to_owned(), dir.is_dir().then_some(FileStamp::default()));
         let entries = std::fs::read_dir(dir).into_iter().flatten().take(MAX_LISTED).filter_map(Result::ok);
-        entries.for_each(|entry| add(&entry.path()));
+        let templates = entries.filter(|entry| is_template(&entry.file_name().to_string_lossy()));
+        stamps.extend(templates.map(|entry| (entry.path(), file_stamp(&entry.path()))));
     }
     stamps
 }

@@ -124,6 +124,10 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
         Task::Command { comment, command } => {
             let command = (**command).clone();
             let comment = comment.clone();
+            if !inner.allowlist.allows(&pull.repo) {
+                let reply = inner.removed_reply(pull);
+                return inner.answer_delivery(pull, &item.cause, Some(&command), reply).await;
+            }
             comment_command(inner, pull, &comment, command, item).boxed().await
         }
     }

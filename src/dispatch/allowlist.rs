@@ -69,6 +69,15 @@ impl Inner {
         tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
         reply.map_or(Decision::Ignore(NOT_ALLOWLISTED), Decision::Reply)
     }
+
+    /// Returns the reply to a command of a repository that was taken off the allowlist while the command waited; absent if such replies are
+    /// silenced.
+    pub(super) fn removed_reply(&self, pull: &PullId) -> Option<Message> {
+        match self.not_allowlisted(pull, Some(Message::NotAllowlisted)) {
+            Decision::Reply(message) => Some(message),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -147,8 +147,10 @@ impl Handle {
     pub async fn detect_drift(&self, question: DriftQuestion) -> Result<DriftDetection, RequestRefused> {
         let inner = self.inner();
         let request = inner.drift_request(question)?;
-        self.run_drift(move |inner| async move { drift::detect(&inner.ctx, &request, &inner.drift.stop).await }.boxed())
-            .await
+        run_drift(inner, move |inner| {
+            async move { drift::detect(&inner.ctx, &request, &inner.drift.stop).await }.boxed()
+        })
+        .await
     }
 
     /// Plans the remediation of drift, and applies it if that is asked for; returns when the result is recorded.
@@ -166,37 +168,11 @@ impl Handle {
             inner.may(CommandName::Apply)?;
         }
         let request = inner.drift_request(question)?;
-        self.run_drift(move |inner| {
+        run_drift(inner, move |inner| {
             let runs = &inner.drift;
             async move { drift::remediate(&inner.ctx, &request, (&remedy, &runs.interrupt), &runs.stop).await }.boxed()
         })
         .await
-    }
-
-    /// Runs it in the background, so that it continues if the caller stops waiting.
-    async fn run_drift<T: Send + 'static, F>(&self, run: F) -> Result<T, RequestRefused>
-    where
-        F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, RequestRefused>> + Send + 'static,
-    {
-        let (tell, told) = oneshot::channel();
-        let inner = self.inner();
-        let counted = Counted::one_more(&inner).ok_or(RequestRefused::Busy)?;
-        inner.tasks.spawn(async move {
-            // A caller that has stopped waiting logs nothing.
-            if let Err(Err(RequestRefused::Broken(error))) = tell.send(run(&counted.0).await) {
-                tracing::error!(error = format!("{error:#}"), "a drift run broke");
-            }
-        });
-        // A task that was stopped sends nothing.
-        let ended = told.await.unwrap_or(Err(RequestRefused::Stopped));
-        let masked = |text: String| inner.ctx.redactor.redact(&text);
-        ended.map_err(|refused| match refused {
-            RequestRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
-            RequestRefused::Host(text) => {
-                RequestRefused::Host(masked(format!("the code could not be fetched: {text}")))
-            }
-            other => other,
-        })
     }
 
     /// Returns the recorded drift of all projects of a repository.
@@ -243,6 +219,29 @@ impl Handle {
         });
         Ok(read.await?)
     }
+}
+
+/// Runs it with this configuration in the background, so that it continues if the caller stops waiting.
+async fn run_drift<T: Send + 'static, F>(inner: Arc<Inner>, run: F) -> Result<T, RequestRefused>
+where
+    F: for<'a> FnOnce(&'a Inner) -> BoxFuture<'a, Result<T, RequestRefused>> + Send + 'static,
+{
+    let (tell, told) = oneshot::channel();
+    let counted = Counted::one_more(&inner).ok_or(RequestRefused::Busy)?;
+    inner.tasks.spawn(async move {
+        // A caller that has stopped waiting logs nothing.
+        if let Err(Err(RequestRefused::Broken(error))) = tell.send(run(&counted.0).await) {
+            tracing::error!(error = format!("{error:#}"), "a drift run broke");
+        }
+    });
+    // A task that was stopped sends nothing.
+    let ended = told.await.unwrap_or(Err(RequestRefused::Stopped));
+    let masked = |text: String| inner.ctx.redactor.redact(&text);
+    ended.map_err(|refused| match refused {
+        RequestRefused::Wrong(text) => RequestRefused::Wrong(masked(text)),
+        RequestRefused::Host(text) => RequestRefused::Host(masked(format!("the code could not be fetched: {text}"))),
+        other => other,
+    })
 }
 
 impl Inner {

@@ -25,6 +25,8 @@ pub(super) type WebhookEntry = Vec<(String, Option<String>)>;
 pub(super) struct Values {
     /// `webhooks` of the config file.
     pub(super) webhooks: Vec<WebhookEntry>,
+    /// Number of settings and notifications in the config file.
+    pub(super) in_file: usize,
     given: BTreeMap<&'static str, Given>,
 }
 
@@ -53,6 +55,7 @@ impl Values {
             let path = super::check::expand(&config, environment).map_err(SettingsError::Invalid)?;
             let shown = path.display().to_string();
             let file = config_file(&path)?;
+            values.in_file = file.settings.len() + file.webhooks.len();
             for (name, value) in file.settings {
                 values.add(name, value.into(), format!("{name} in {shown}"));
             }

@@ -1,10 +1,10 @@
 //! Reads the settings again while the server runs. Flags and variables of a process stay, so what can change is the config file and the
 //! files that settings name. Settings that are not marked as live in the table keep their values until the next start.
 
-use super::read::{Values, WEBHOOKS};
-use super::table::{self, ValueKind};
+use super::read::{EMPTY_MEANS_NONE, Values, WEBHOOKS};
+use super::table::{self, Support, ValueKind};
 use super::typed::{self, Reader};
-use super::{Settings, SettingsError};
+use super::{Settings, SettingsDraft, SettingsError, check};
 use crate::domain::is_same;
 use secrecy::ExposeSecret;
 use std::ffi::OsString;
@@ -22,6 +22,8 @@ pub struct SettingsSource {
     values: Values,
     /// Files with configuration that is read again when it changes, each with its setting.
     files: Vec<(&'static str, PathBuf)>,
+    /// Directory of comment templates, which need not exist.
+    templates: Option<PathBuf>,
 }
 
 /// Variables of the settings.
@@ -80,7 +82,19 @@ pub(super) fn no_rules(_: &mut Reader) -> ServedRules {
 impl SettingsSource {
     pub(super) fn new(args: Vec<OsString>, variables: Variables, reader: &mut Reader) -> SettingsSource {
         let files = FILES.iter().filter_map(|name| Some((*name, reader.path(name)?))).collect();
-        SettingsSource { args, variables, values: reader.values.clone(), files }
+        let templates = check::expand(&reader.text("markdown-template-overrides-dir"), &reader.environment).ok();
+        SettingsSource { args, variables, values: reader.values.clone(), files, templates }
+    }
+
+    /// Returns the settings of a reader; an error if there are mistakes.
+    fn checked(&self, mut reader: Reader) -> Result<SettingsDraft, SettingsError> {
+        for setting in table::all().filter(|setting| setting.kind == ValueKind::Path) {
+            if let Some(path) = reader.is_given(setting.name).then(|| reader.path(setting.name)).flatten() {
+                may_read(setting.name, &path).map_err(SettingsError::Invalid)?;
+            }
+        }
+        let draft = Settings::of_reader(reader, self.args.clone(), self.variables.clone());
+        typed::none_of(&draft.problems).map(|()| draft)
     }
 }
 
@@ -88,6 +102,11 @@ impl Settings {
     /// Returns the files with configuration that is read again when it changes.
     pub fn watched_files(&self) -> impl Iterator<Item = &Path> {
         self.source.iter().flat_map(|source| &source.files).map(|(_, path)| path.as_path())
+    }
+
+    /// Returns the directory of comment templates, which need not exist.
+    pub fn watched_templates(&self) -> Option<&Path> {
+        self.source.as_ref().and_then(|source| source.templates.as_deref())
     }
 
     /// Reads the settings again from where these came from. Blocks.
@@ -104,15 +123,20 @@ impl Settings {
         let invalid = SettingsError::Invalid;
         // The config file is read before anything else is known.
         source.files.iter().try_for_each(|(name, path)| may_read(name, path)).map_err(invalid)?;
-        let mut reader = Reader::new(source.args.iter().cloned(), source.variables.read())?;
-        let (changed, needs_restart) = reader.values.keep(&source.values);
-        for setting in table::all().filter(|setting| setting.kind == ValueKind::Path) {
-            if let Some(path) = reader.is_given(setting.name).then(|| reader.path(setting.name)).flatten() {
-                may_read(setting.name, &path).map_err(invalid)?;
-            }
+        let variables = source.variables.read();
+        let reader = Reader::new(source.args.iter().cloned(), variables.iter().cloned())?;
+        if reader.values.in_file == 0 && source.values.in_file > 0 {
+            return Err(invalid(
+                "config names a file without settings, and it had some: write them again, or restart the server to go on \
+                 without them"
+                    .to_owned(),
+            ));
         }
-        let draft = Settings::of_reader(reader, source.args.clone(), source.variables.clone());
-        typed::none_of(&draft.problems)?;
+        let mut values = reader.values.clone();
+        // Mistakes in settings that wait for a restart would stop it.
+        source.checked(reader)?;
+        let (changed, needs_restart) = values.keep(&source.values);
+        let draft = source.checked(Reader::of(values, variables)?)?;
         let settings = Settings { served: self.served.clone(), ..draft.settings };
         Ok(RereadSettings { settings, changed, needs_restart })
     }
@@ -137,11 +161,16 @@ impl Values {
     fn keep(&mut self, old: &Values) -> (Vec<String>, Vec<String>) {
         let (mut changed, mut kept) = (Vec::new(), Vec::new());
         for setting in table::all() {
+            // A default that is written out may mean more than one that is not.
             let written = |values: &Values| {
                 let given = values.get(setting.name).map(|given| given.value.expose_secret().to_owned());
-                given.filter(|value| !value.is_empty()).unwrap_or_else(|| setting.default.to_owned())
+                given.filter(|value| !value.is_empty() || setting.name == EMPTY_MEANS_NONE)
             };
-            if is_same(&written(self), &written(old)) {
+            let is_unchanged = match (written(self), written(old)) {
+                (Some(now), Some(before)) => is_same(&now, &before),
+                (now, before) => now.is_none() && before.is_none(),
+            };
+            if is_unchanged || matches!(setting.support, Support::Accepted(_)) {
                 continue;
             }
             if setting.is_live {
@@ -186,10 +215,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let start = load(&file, "repo-allowlist: github.com/acme/*\nport: 5000\nautomerge: true\n");
         let text = "repo-allowlist: [github.com/acme/*, github.com/more/*]\nport: 6000\nplan-max-age: 24h\n\
-                    tfe-token: hunter2\nwebhooks: [{kind: slack, event: apply, channel: x}]\n";
+                    tfe-token: hunter2\nslack-token: xoxb\nwebhooks: [{kind: slack, event: apply, channel: x}]\n";
         let read = again(&start, &file, text).unwrap();
         assert_eq!(read.changed, ["automerge", "plan-max-age", "repo-allowlist"]);
-        assert_eq!(read.needs_restart, ["port", "tfe-token", "webhooks"]);
+        assert_eq!(read.needs_restart, ["port", "slack-token", "tfe-token", "webhooks"]);
         let settings = read.settings;
         assert_eq!(settings.repo_allowlist, ["github.com/acme/*", "github.com/more/*"]);
         assert_eq!((settings.port, settings.automerge), (5000, false));
@@ -197,11 +226,30 @@ mod tests {
         assert!(settings.tfe.is_none() && settings.notifications.receivers.is_empty());
         // A third reading compares with the second, and still knows what waits for a restart.
         let read = again(&settings, &file, text).unwrap();
-        assert_eq!((read.changed, read.needs_restart.len()), (Vec::new(), 3));
+        assert_eq!((read.changed, read.needs_restart.len()), (Vec::new(), 4));
         let text = "repo-allowlist: github.com/acme/*\nautomerge: true\n";
         let read = again(&settings, &file, text).unwrap();
         assert_eq!(read.changed, ["automerge", "plan-max-age", "repo-allowlist"]);
         assert_eq!(read.needs_restart, ["port"], "the port is that of the start, not the default");
+    }
+
+    #[test]
+    fn a_default_that_is_written_out_and_a_moved_configuration_are_changes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let allowlist = "repo-allowlist: github.com/acme/*\n";
+        let start = load(&file, allowlist);
+        let text = format!("{allowlist}emoji-reaction: ''\nsilence-allowlist-errors: false\nredis-port: 1\n");
+        let read = again(&start, &file, &text).unwrap();
+        assert_eq!(read.changed, ["emoji-reaction", "silence-allowlist-errors"]);
+        assert_eq!(read.settings.silence_allowlist_errors, Some(false));
+        let repos = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(repos.path(), "repos: []").unwrap();
+        let named = format!("{allowlist}repo-config: {}\n", repos.path().display());
+        let read = again(&read.settings, &file, &named).unwrap();
+        assert!(read.changed.contains(&"repo-config".to_owned()), "{:?}", read.changed);
+        let read = again(&read.settings, &file, &format!("{allowlist}repo-config-json: '{{}}'\n")).unwrap();
+        assert_eq!(read.changed, ["repo-config", "repo-config-json"]);
+        assert_eq!(read.settings.repo_config.unwrap().1, "{}");
     }
 
     #[test]
@@ -213,6 +261,13 @@ mod tests {
         assert!(error.contains("plan-max-age in ") && error.contains("is no duration"), "{error}");
         let error = again(&start, &file, "repo-allowlist: https://github.com/acme\n").err().unwrap();
         assert!(error.contains("rules are written without a scheme"), "{error}");
+        // It would take effect at the next start only, and stop it.
+        let error = again(&start, &file, &format!("{good}port: banana\n")).err().unwrap();
+        assert!(error.contains("port in ") && error.contains("is no number"), "{error}");
+        for emptied in ["", "# nothing\n"] {
+            let error = again(&start, &file, emptied).err().unwrap();
+            assert!(error.contains("a file without settings"), "{error}");
+        }
         std::fs::remove_file(file.path()).unwrap();
         assert!(start.read_again().err().unwrap().to_string().contains("cannot be read"));
         rustix::fs::mknodat(rustix::fs::CWD, file.path(), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)

@@ -385,7 +385,7 @@ rows! {
             /// YAML file with titles of commands in another language; docs/templates.md.
             language_config_file: Path,
             /// Server-side configuration of repositories, repos.yaml.
-            repo_config: Path,
+            repo_config [live]: Path,
             /// The same as JSON.
             repo_config_json [live]: Text,
             /// Token of the Slack app that notifies, where webhooks in the config file name Slack; docs/notifications.md.

@@ -44,6 +44,15 @@ impl Reader {
         Ok(Reader { values, environment, problems: Vec::new(), warnings: Vec::new() })
     }
 
+    /// Creates a reader of values that were read before, and of variables.
+    pub(super) fn of(
+        values: Values,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Reader, SettingsError> {
+        let environment = ProcessEnvironment::new(env)?;
+        Ok(Reader { values, environment, problems: Vec::new(), warnings: Vec::new() })
+    }
+
     /// Returns the values, the environment, and all mistakes.
     pub(super) fn finish(self) -> (Values, ProcessEnvironment, Vec<SettingProblem>) {
         let Reader { values, mut environment, problems, warnings } = self;

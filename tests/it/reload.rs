@@ -52,6 +52,12 @@ async fn reloads(ctx: &Ctx) -> Vec<String> {
         .collect()
 }
 
+/// Waits until the audit log has this. It is recorded once the configuration is in effect.
+async fn recorded(ctx: &Ctx, entry: &str) {
+    ctx.until(&format!("the audit log has `{entry}`"), async || reloads(ctx).await.iter().any(|had| had == entry))
+        .await;
+}
+
 #[test]
 fn a_tightened_requirement_counts_for_the_next_apply_of_an_older_plan() {
     run_test(planned(), async |ctx| {
@@ -64,7 +70,7 @@ fn a_tightened_requirement_counts_for_the_next_apply_of_an_older_plan() {
         pull.approve("bob").unwrap();
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         let names = ["tidelock: in effect: repos[/.*/].approvals in repos.yaml"];
-        assert_eq!(reloads(ctx).await, names);
+        recorded(ctx, names[0]).await;
         // What is the same but for a comment is no change.
         reread(ctx, || ctx.rewrite_repos_yaml(&format!("# the same\n{stricter}"))).await;
         assert_eq!(reloads(ctx).await, names);
@@ -109,6 +115,7 @@ fn a_mistake_changes_nothing_and_is_told_until_it_is_corrected() {
         assert_eq!(metric(ctx, "tidelock_config_reload_failed").await, "0");
         assert!(!ctx.request("GET", "/", &[]).await.1.contains("have a mistake"));
         ctx.say(&pull, "atlantis plan").await.is("plan", "failure").because("requirement");
+        recorded(ctx, "tidelock: in effect: repos[/.*/].plan_requirements in repos.yaml").await;
         assert_eq!(reloads(ctx).await.len(), 1);
     });
 }
@@ -138,6 +145,7 @@ fn sighup_reads_at_once_and_hostile_files_are_refused_in_words() {
     run_test(planned().own_process(), async |ctx| {
         let file = ctx.own.join("repos.yaml");
         reread(ctx, || ctx.server.reload()).await;
+        assert!(ctx.server.log().contains("SIGHUP: the configuration was read again, and nothing in it has changed"));
         let big = |path: &Path| fs::File::create(path).unwrap().set_len(1 << 30).unwrap();
         let pipe = |path: &Path| {
             rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
@@ -220,6 +228,8 @@ fn allowlist_templates_and_other_live_settings_change_and_others_wait_for_a_rest
         ctx.say(&pull, "atlantis help").await.has("Ask the platform team.");
         reread(ctx, || fs::remove_file(ctx.own.join("home/help.md")).unwrap()).await;
         ctx.say(&pull, "atlantis help").await.has_not("Ask the platform team.");
+        // The tests' steps write other files there, too: none of them is a template, or delays anything.
+        fs::write(ctx.own.join("home/notes.txt"), "{{ broken").unwrap();
 
         reread(ctx, || config("repo-allowlist: elsewhere.example/*\n")).await;
         pull.comment("alice", "atlantis plan").unwrap();
@@ -234,9 +244,24 @@ fn allowlist_templates_and_other_live_settings_change_and_others_wait_for_a_rest
         let now = reread(ctx, || config("repo-allowlist: '*'\n")).await;
         assert!(now["needs_restart"].is_null(), "{now}");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
-        let names = reloads(ctx).await;
-        assert!(names.contains(&"tidelock: in effect: comment templates".to_owned()), "{names:?}");
-        assert!(names.contains(&"tidelock: in effect: disable-apply-all, repo-allowlist".to_owned()), "{names:?}");
+        recorded(ctx, "tidelock: in effect: comment templates").await;
+        recorded(ctx, "tidelock: in effect: disable-apply-all, repo-allowlist").await;
+    });
+}
+
+#[test]
+fn a_command_that_waits_is_refused_when_its_repository_leaves_the_allowlist() {
+    let steps = workflow("", &[&gate("plan"), PLANNED], &["echo applied >> {tmp}/applied"]);
+    let rules = |rules: &str| format!("repo-allowlist: '{rules}'\nsilence-allowlist-errors: false\n");
+    run_test(Setup::one_project().repos_yaml(&steps).config(&rules("*")), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.reached("plan", 1).await;
+        pull.comment("alice", "atlantis apply").unwrap();
+        reread(ctx, || fs::write(ctx.own.join("tidelock.yaml"), rules("elsewhere.example/*")).unwrap()).await;
+        ctx.open_gate("plan");
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.next(&pull).await.is_message("not_allowlisted");
+        assert_eq!(ctx.lines("applied"), 0);
     });
 }
 
@@ -259,5 +284,6 @@ fn the_next_leader_has_the_newest_configuration_and_agrees_on_the_allowlist() {
         ctx.server.role("leading").await;
         ctx.server.take_webhooks();
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").because("requirement").has("approved");
+        recorded(ctx, "tidelock: in effect: repos[/.*/].approvals in repos.yaml").await;
     });
 }

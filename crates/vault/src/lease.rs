@@ -105,19 +105,32 @@ pub fn fingerprint(settings: &[&str]) -> String {
     settings.iter().map(part).collect::<Vec<_>>().join("-")
 }
 
-/// Fingerprint of settings that have changed since the start of the process. Clones share it. The next renewal of the lease writes it.
+/// Number of fingerprints that a process remembers, besides that of its start.
+const MAX_FINGERPRINTS: usize = 16;
+
+/// Fingerprints of settings that have changed since the start of the process, the present one last. Clones share them. The next renewal of
+/// the lease writes the present one.
 #[derive(Debug, Clone, Default)]
-pub struct PresentFingerprint(Arc<RwLock<Option<String>>>);
+pub struct PresentFingerprint(Arc<RwLock<Vec<String>>>);
 
 impl PresentFingerprint {
     /// Replaces the fingerprint.
     pub fn set(&self, fingerprint: String) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint);
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|had| *had != fingerprint);
+        all.push(fingerprint);
+        let forgotten = all.len().saturating_sub(MAX_FINGERPRINTS);
+        all.drain(..forgotten);
     }
 
     /// Returns the fingerprint; absent if it is still that of the start.
     pub(super) fn get(&self) -> Option<String> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).last().cloned()
+    }
+
+    /// Returns true if this process has or had the fingerprint since its start.
+    fn had(&self, fingerprint: &str) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).iter().any(|had| had == fingerprint)
     }
 }
 
@@ -130,12 +143,13 @@ pub struct Difference {
     pub whose: String,
 }
 
-/// Compares the settings with those of the last holder. Absent if they are equal, if nobody led yet, or if this server is forced to
-/// lead.
+/// Compares the settings with those of the last holder. Absent if this process has or had the same, if nobody led yet, or if it is forced to
+/// lead. Settings that it had count, because they change while servers run: the last holder may have ended before it wrote the new ones.
 pub fn difference(vault: &Vault, record: &Record) -> Option<Difference> {
     let identity = vault.present_identity();
     // An empty fingerprint: the state was imported, and no server with settings has led yet.
-    if record.fingerprint.is_empty() || record.fingerprint == identity.fingerprint || identity.force {
+    let had = record.fingerprint == vault.identity.fingerprint || vault.fingerprint.had(&record.fingerprint);
+    if record.fingerprint.is_empty() || had || identity.force {
         return None;
     }
     let what = vault.wording.differing(&record.fingerprint, &identity.fingerprint);

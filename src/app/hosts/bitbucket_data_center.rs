@@ -66,7 +66,7 @@ fn address(data_center: &BitbucketDataCenterSettings) -> Option<BitbucketDataCen
 
 /// Returns an API client, if there is a token.
 fn client(data_center: &BitbucketDataCenterSettings, settings: &Settings) -> Option<BitbucketDataCenter> {
-    let allowlist = Allowlist::new(&settings.repo_allowlist);
+    let served = settings.served.clone();
     let user = if data_center.user == TOKEN_USER { String::new() } else { data_center.user.clone() };
     Some(BitbucketDataCenter::new(BitbucketDataCenterOptions {
         address: address(data_center)?,
@@ -74,6 +74,6 @@ fn client(data_center: &BitbucketDataCenterSettings, settings: &Settings) -> Opt
         token: token_source(data_center.token.as_ref()?),
         status_name: settings.vcs_status_name.clone(),
         server_url: settings.atlantis_url.clone(),
-        serves: Arc::new(move |repo| allowlist.allows(repo)),
+        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
     }))
 }

@@ -7,11 +7,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Most names that are listed.
 const MAX_NAMES: usize = 20;
 
-/// Returns the names of the keys that differ, such as `repos[/.*/].apply_requirements` or `workflows.custom`; empty if only comments or
-/// layout do. Entries of `repos` are compared by their `id`.
+/// Name of a difference that is in no key: the texts of two values differ, and not what they are without their type.
+const VALUES: &str = "values";
+
+/// Returns the names of the keys that differ, such as `repos[/.*/].apply_requirements` or `workflows.custom`; `values` if the key is not
+/// known; empty if only lines with comments or white space around lines differ. Entries of `repos` are compared by their `id`.
 pub fn changed_keys(before: &str, after: &str) -> Vec<String> {
-    let parse = |text: &str| decode::<Map<String, Value>>(text, "").ok().flatten().unwrap_or_default();
-    let (before, after) = (parse(before), parse(after));
+    let is_same_text = lines(before).eq(lines(after));
+    let parse = |text: &str| decode::<Map<String, Value>>(text, "").ok().map(Option::unwrap_or_default);
+    let Some((before, after)) = parse(before).zip(parse(after)) else {
+        return if is_same_text { Vec::new() } else { vec![VALUES.to_owned()] };
+    };
     let mut names = Vec::new();
     for key in keys(&before, &after) {
         match (before.get(key), after.get(key)) {
@@ -24,12 +30,20 @@ pub fn changed_keys(before: &str, after: &str) -> Vec<String> {
             _ => names.push(quoted(key)),
         }
     }
+    if names.is_empty() && !is_same_text {
+        names.push(VALUES.to_owned());
+    }
     let more = names.len().saturating_sub(MAX_NAMES);
     if more > 0 {
         names.truncate(MAX_NAMES);
         names.push(format!("{more} more"));
     }
     names
+}
+
+/// Returns the lines that are neither empty nor comments.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn keys<'a>(one: &'a Map<String, Value>, other: &'a Map<String, Value>) -> BTreeSet<&'a String> {
@@ -90,6 +104,9 @@ mod tests {
         ] {
             assert_eq!(changed_keys(before, &after), names, "{after}");
         }
+        // Numbers may be equal where texts are not, and some have no JSON.
+        assert!(!changed_keys("repos: []\nbranch: .inf", "repos: []\nbranch: .nan").is_empty());
+        assert_eq!(changed_keys("terraform_version: 1.1", "terraform_version: 1.10"), ["values"]);
         let swapped = "repos: [{id: b}, {id: a}]";
         assert_eq!(changed_keys("repos: [{id: a}, {id: b}]", swapped), ["the order of repos"]);
     }

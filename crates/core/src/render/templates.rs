@@ -6,7 +6,7 @@ use super::split::left_open;
 use crate::wording;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, LazyLock};
 
@@ -105,6 +105,15 @@ pub struct CommentTemplates {
 }
 
 impl CommentTemplates {
+    /// Returns true if the operator's own templates have the same names and texts.
+    pub fn has_same_texts(&self, other: &CommentTemplates) -> bool {
+        let texts = |all: &CommentTemplates| -> BTreeMap<String, String> {
+            let own = all.own.iter().flat_map(|own| own.templates());
+            own.map(|(name, template)| (name.to_owned(), template.source().to_owned())).collect()
+        };
+        texts(self) == texts(other)
+    }
+
     /// Creates the operator's templates over the built-in ones, from texts by name. They have been checked.
     pub(super) fn with_own(own: &[(String, String)]) -> Result<CommentTemplates, Error> {
         let lacks = |template: &str, names: &[&str]| {

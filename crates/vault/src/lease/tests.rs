@@ -275,6 +275,25 @@ async fn a_fingerprint_that_changes_is_renewed_with_the_lease() {
 }
 
 #[tokio::test]
+async fn settings_that_this_process_had_do_not_hold_it_back() {
+    let bucket = Memory::new();
+    let (a, _) = vault(&bucket, "a");
+    Held::new(&a, &a.acquire().await.unwrap()).release().await.unwrap();
+    let record = held_record(&bucket);
+    // The settings change while nobody renews the lease.
+    let other = |number: usize| fingerprint(&["host.example", "bot", &format!("host.example/{number}")]);
+    (0..40).for_each(|number| a.fingerprint.set(other(number)));
+    assert!(held_back(&a, &record).is_none(), "those of the start");
+    assert!(held_back(&a, &Record { fingerprint: other(39), ..record.clone() }).is_none());
+    assert!(held_back(&a, &Record { fingerprint: other(24), ..record.clone() }).is_none());
+    assert!(held_back(&a, &Record { fingerprint: other(23), ..record.clone() }).is_some(), "only some are kept");
+    // One that has started with the new settings has never had the old ones.
+    let (mut b, _) = vault(&bucket, "b");
+    b.identity.fingerprint = other(39);
+    assert!(held_back(&b, &record).is_some());
+}
+
+#[tokio::test]
 async fn a_lease_that_is_not_ours_or_newer_stops_the_server() {
     let bucket = Memory::new();
     let (a, _) = vault(&bucket, "a");
