@@ -71,7 +71,7 @@ impl Running {
         .iter()
         .map(|(name, value)| format!("--{name}={value}"))
         .collect();
-        if extra.iter().any(|flag| flag.starts_with("--config=")) {
+        if extra.iter().any(|flag| flag.starts_with("--config=") && flag.ends_with("/tidelock.yaml")) {
             // A flag would win over the config file.
             flags.retain(|flag| !flag.starts_with("--repo-allowlist="));
         }

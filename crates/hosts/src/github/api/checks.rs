@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::state::{CommitStatus, StatusAnnotation, StatusDetails, StatusState};
 use tidelock_core::domain::{CommitSha, PullId, RepoId};
-use tidelock_core::render::markdown::code;
 
-/// Longest summary in bytes (GitHub refuses more than 65,535: github.com/github/docs, issue 35252), and longest message of an annotation in
+/// Longest summary in bytes (GitHub refuses more than 65,535: a report on its documentation quotes it), and longest message of an annotation in
 /// characters (GitHub's limit is 64 KB).
 const MAX_SUMMARY: usize = 65_000;
 const MAX_MESSAGE: usize = 16_000;
@@ -131,7 +130,7 @@ fn body_of(status: &CommitStatus, details: &StatusDetails) -> Value {
     let title = &status.description;
     let summary = match details.summary.as_str() {
         // A title may quote code of the pull request, and GitHub reads a summary as Markdown.
-        "" => code(title),
+        "" => format!("`{}`", title.replace(['`', '\n', '\r'], "'")),
         text => cut_to_bytes(text, MAX_SUMMARY).to_owned(),
     };
     let annotations: Vec<Value> = details.annotations.iter().take(MAX_ANNOTATIONS).map(annotation).collect();
