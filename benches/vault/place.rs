@@ -141,6 +141,7 @@ impl Planned {
             guards: Vec::new(),
             tree: None,
             auto_apply: tidelock_core::domain::AutoApply::Never,
+            arguments: Vec::new(),
         };
         Ok(Planned { job, plan, left })
     }
