@@ -24,6 +24,8 @@ async fn check(ctx: &Ctx, pull: &Pull, name: &str, conclusion: &str) -> PostedCh
 
 /// Presses a button of the newest check run of this name, and returns the answer.
 async fn press(ctx: &Ctx, user: &str, pull: &Pull, name: &str, button: Option<&str>) -> Said {
+    ctx.until(&format!("{name} has ended"), async || pull.check(name).is_ok_and(|check| check.status == "completed"))
+        .await;
     ctx.quiet().await;
     // What GitHub signs has whole seconds, by which two presses of a button differ.
     ctx.next_second().await;
@@ -178,8 +180,9 @@ fn a_check_of_another_status_name_applies_nothing() {
     run_test(quick(""), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
+        let shown = check(ctx, &pull, PROJECT, "success").await;
         ctx.quiet().await;
-        pull.press("alice", pull.check(PROJECT).unwrap().id, Some("apply")).unwrap();
+        pull.press("alice", shown.id, Some("apply")).unwrap();
         ctx.next(&pull).await.is("apply", "success");
         let pressed = ctx.forge.deliveries().into_iter().rfind(|one| one.event == "check_run").unwrap();
         assert_eq!(ctx.lines("applied"), 1);
