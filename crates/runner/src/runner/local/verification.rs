@@ -3,6 +3,7 @@
 use super::timeline::Timeline;
 use super::{Io, Local, Place};
 use crate::runner::spec::{JobSpec, PlanUse, Steps};
+use crate::terraform::parts::flag;
 use crate::terraform::summary::plan_summary;
 use std::sync::atomic::AtomicBool;
 use tidelock_core::domain::command::CommandName;
@@ -39,13 +40,11 @@ impl Local {
 fn without_replacements(arguments: &[String]) -> Vec<String> {
     let (mut kept, mut is_value) = (Vec::new(), false);
     for argument in arguments {
-        let flag = argument.trim_start_matches('-');
-        let is_flag = flag.len() < argument.len();
-        let is_replacement = is_flag && (flag == "replace" || flag.starts_with("replace="));
+        let is_replacement = flag(argument) == Some("-replace");
         if !is_value && !is_replacement {
             kept.push(argument.clone());
         }
-        is_value = is_replacement && flag == "replace";
+        is_value = is_replacement && !argument.contains('=');
     }
     kept
 }
