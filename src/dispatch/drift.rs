@@ -284,7 +284,6 @@ impl Inner {
             Ok(target)
         });
         let named: Vec<Target> = wanted.collect::<Result<_, _>>()?;
-        let except: Vec<&str> = except.iter().map(String::as_str).collect();
         let narrowing = checked_narrowing(query.as_deref(), &except).map_err(RequestRefused::Wrong)?;
         let wanted = BranchTargets { named, narrowing };
         let user = Login::new(super::requests::USER);

@@ -171,8 +171,7 @@ impl Inner {
     /// Checks a request; returns its pull request and targets.
     async fn checked(&self, request: &Request) -> Result<(PullRequest, Vec<Target>), RequestRefused> {
         let wrong = |text: String| RequestRefused::Wrong(text);
-        let except: Vec<&str> = request.except.iter().map(String::as_str).collect();
-        let narrowing = checked_narrowing(request.tag.as_deref(), &except).map_err(wrong)?;
+        let narrowing = checked_narrowing(request.tag.as_deref(), &request.except).map_err(wrong)?;
         if request.targets.is_empty() && narrowing.is_all() {
             let text =
                 "Projects and Paths are empty, so nothing is asked for: name projects or paths, or give Tag or Except";

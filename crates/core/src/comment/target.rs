@@ -39,17 +39,17 @@ pub(super) fn read(grammar: &CommandGrammar, typed: &Typed) -> Result<Target, St
 }
 
 /// Returns the target that names nothing and leaves out what these values of `--tag` and `--except` do, or an error message.
-pub fn narrowing(tag: Option<&str>, except: &[&str]) -> Result<Target, String> {
+pub fn narrowing(tag: Option<&str>, except: &[impl AsRef<str>]) -> Result<Target, String> {
     // Otherwise an unset variable of a script would mean everything.
     if tag.is_some_and(str::is_empty) {
         return Err(empty(TAG));
     }
-    if except.contains(&"") {
+    if except.iter().any(|except| except.as_ref().is_empty()) {
         return Err(empty(EXCEPT));
     }
     let tag = tag.map(str::parse).transpose().map_err(|error| format!("--tag {error}"))?;
     check_number(except.len(), "--except")?;
-    let except = except.iter().map(|except| check_except(except)).collect::<Result<_, _>>()?;
+    let except = except.iter().map(|except| check_except(except.as_ref())).collect::<Result<_, _>>()?;
     Ok(Target { tag, except, ..Target::default() })
 }
 
