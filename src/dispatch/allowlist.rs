@@ -59,24 +59,27 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 impl Inner {
-    /// Decides on an event of a repository that is not served. An organization's webhook delivers for all of its repositories, so that is
-    /// no error and gets no reply. By default only a repository that a `!` rule excludes gets `reply`; `silence_allowlist_errors`
-    /// overrides that.
+    /// Decides on an event of a repository that is not served.
     pub(super) fn not_allowlisted(&self, pull: &PullId, reply: Option<Message>) -> Decision {
-        if self.ctx.settings.silence_allowlist_errors.unwrap_or(!self.allowlist.excludes(&pull.repo)) {
-            return Decision::Ignore(NOT_ALLOWLISTED);
-        }
-        tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
-        reply.map_or(Decision::Ignore(NOT_ALLOWLISTED), Decision::Reply)
+        let tells = self.tells_not_allowlisted(pull);
+        reply.filter(|_| tells).map_or(Decision::Ignore(NOT_ALLOWLISTED), Decision::Reply)
     }
 
     /// Returns the reply to a command of a repository that was taken off the allowlist while the command waited; absent if such replies are
     /// silenced.
     pub(super) fn removed_reply(&self, pull: &PullId) -> Option<Message> {
-        match self.not_allowlisted(pull, Some(Message::NotAllowlisted)) {
-            Decision::Reply(message) => Some(message),
-            _ => None,
+        self.tells_not_allowlisted(pull).then_some(Message::NotAllowlisted)
+    }
+
+    /// Returns true if people are told that a repository is not served; the log is told too. An organization's webhook delivers for all of
+    /// its repositories, so that is no error and gets no reply. By default only a repository that a `!` rule excludes gets one;
+    /// `silence_allowlist_errors` overrides that.
+    fn tells_not_allowlisted(&self, pull: &PullId) -> bool {
+        let is_silent = self.ctx.settings.silence_allowlist_errors.unwrap_or(!self.allowlist.excludes(&pull.repo));
+        if !is_silent {
+            tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
         }
+        !is_silent
     }
 }
 
