@@ -50,6 +50,7 @@ pub use client::{ClientSettings, api_secret};
 pub(crate) use client::{IAP_VARIABLE, SERVER_VARIABLE, TOKEN_VARIABLE};
 pub(crate) use hosts::is_of_a_host;
 pub use metrics::{MetricsLabels, MetricsSettings};
+pub use modules::host_of_origin;
 pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 pub use read::command as command_line;
 pub use reference::reference;

@@ -2,12 +2,11 @@
 
 use crate::checkout::Credentials;
 use crate::runner::local::{ModuleOrigin, ModuleOrigins};
-use crate::settings::Settings;
+use crate::settings::{Settings, host_of_origin};
 use crate::vcs::{GitCredentials, Host, Hosts};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::sync::Arc;
-use url::Url;
 
 /// Returns the addresses with the server's own tokens, for jobs of this server.
 pub(super) fn of_server(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
@@ -50,12 +49,8 @@ fn origins(settings: &Settings, hosts: &Hosts, ask: AskHost) -> ModuleOrigins {
 
 /// Returns the host of an address. Without the port: the settings have rejected any port other than the host's.
 fn host_of(address: &str, hosts: &Hosts) -> Option<Arc<dyn Host>> {
-    let name = name_of(address);
+    let name = host_of_origin(address);
     hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&name)).cloned()
-}
-
-fn name_of(address: &str) -> String {
-    Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
 }
 
 fn module_origin(address: String, credentials: GitCredentials) -> ModuleOrigin {

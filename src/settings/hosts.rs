@@ -9,6 +9,7 @@ pub mod gitlab;
 
 use super::Settings;
 use super::check::{self, SHORTEST_PROOF};
+use super::modules::host_of_origin;
 use super::table::Setting;
 use super::typed::Reader;
 use crate::config::permissions::Allowed;
@@ -118,9 +119,8 @@ impl Settings {
     pub fn without_reading_token(&self) -> Option<&str> {
         let served = self.hosts.served();
         let issues = |address: &str| {
-            let url = url::Url::parse(address).ok();
-            let name = url.as_ref().and_then(url::Url::host_str).unwrap_or_default();
-            let of_name = served.iter().find(|served| served.hostname().1.eq_ignore_ascii_case(name));
+            let name = host_of_origin(address);
+            let of_name = served.iter().find(|served| served.hostname().1.eq_ignore_ascii_case(&name));
             of_name.is_some_and(|served| served.issues_reading_tokens())
         };
         self.module_credentials.iter().map(String::as_str).find(|address| !issues(address))

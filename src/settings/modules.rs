@@ -52,6 +52,11 @@ fn of_all_hosts(r: &mut Reader) -> Vec<String> {
     origins
 }
 
+/// Returns the name of the host of an address of `module-credentials`; empty if it has none.
+pub fn host_of_origin(address: &str) -> String {
+    Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+}
+
 fn origin(text: &str) -> Result<String, &'static str> {
     const FORM: &str = "is not of the form HOST or HOST/ORGANIZATION";
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
