@@ -80,18 +80,7 @@ impl Door for GithubDoor {
             "merge_group" => merge_group::read(&json(body, encoding)?, host)?,
             "push" => (push(&json(body, encoding)?, host), None),
             name @ ("check_run" | "check_suite") => {
-                let json = json(body, encoding)?;
-                let pressed = match self.checks {
-                    KnownChecks::None => None,
-                    known => checks::read(name, &json, host, known)?,
-                };
-                match pressed {
-                    Some(event) => (event, None),
-                    None if name == "check_run" || checks::is_silent(&json, self.checks) => {
-                        (Event::Other(short(name)), None)
-                    }
-                    None => (verdict(name, &json, host), None),
-                }
+                (checks::receive(name, &json(body, encoding)?, host, self.checks)?, None)
             }
             name @ ("pull_request_review" | "status") => (verdict(name, &json(body, encoding)?, host), None),
             other => (Event::Other(short(other)), None),
@@ -230,10 +219,14 @@ fn push(json: &[u8], host: &str) -> Event {
     read().map_or_else(|| Event::Other("push".to_owned()), Event::Push)
 }
 
-/// Reads a review, a status, or the end of checks. One that cannot be read is not refused, as it is only a hint.
+/// Reads a review or a status. One that cannot be read is not refused, as it is only a hint.
 fn verdict(name: &str, json: &[u8], host: &str) -> Event {
+    Payload::parse(json).map_or_else(|_| Event::Other(name.to_owned()), |payload| verdict_of(name, &payload, host))
+}
+
+/// Returns the verdict that a payload tells: that of a review, a status, or the end of checks.
+fn verdict_of(name: &str, payload: &Payload<'_>, host: &str) -> Event {
     let read = || {
-        let payload = Payload::parse(json).ok()?;
         let (repo, _) = payload.repository(host).ok()?;
         let number = payload.pull_request.as_ref().and_then(|pull| pull.number);
         let suite = payload.check_suite.as_ref().map(|suite| &suite.head_sha);

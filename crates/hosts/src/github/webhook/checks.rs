@@ -2,11 +2,13 @@
 //!
 //! GitHub sends `requested_action` and `rerequested` only to the App that posted the check. The App's id is compared nevertheless: other
 //! Apps choose the names and external ids of their check runs. The pull request is the one in our external id, as GitHub names none for
-//! heads in forks, and for a suite also those of other repositories; without an id it is found by the commit. A delivery has no id in what is signed, so its identity is the digest of its body. It includes the result of the check
-//! and the time of the suite's last change.
+//! heads in forks, and for a suite also those of other repositories. Without that id, the pull request is found by the commit. A delivery
+//! has no id in what is signed, so its identity is the digest of its body, which includes the result of the check and the time of the
+//! suite's last change.
 
 use super::payload::{CheckApp, Payload, commit, login, or_empty, present, text};
-use crate::webhook::Rejection;
+use super::verdict_of;
+use crate::webhook::{Rejection, short};
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::{CheckEvent, Event};
 
@@ -33,17 +35,31 @@ impl KnownChecks {
     }
 }
 
+/// Reads a delivery about a check: the press of a button on a known one, or the end of a suite, which is a hint. If no check is known, one
+/// that cannot be read is not refused.
+pub(super) fn receive(name: &str, json: &[u8], host: &str, known: KnownChecks) -> Result<Event, Rejection> {
+    let payload = match Payload::parse(json) {
+        Ok(payload) => payload,
+        Err(_) if known == KnownChecks::None => return Ok(Event::Other(short(name))),
+        Err(rejection) => return Err(rejection),
+    };
+    let pressed = if known == KnownChecks::None { None } else { pressed(name, &payload, host, known)? };
+    Ok(match pressed {
+        Some(event) => event,
+        None if name == "check_run" || is_silent(&payload, known) => Event::Other(short(name)),
+        None => verdict_of(name, &payload, host),
+    })
+}
+
 /// Returns true if a suite of checks gives no hint about what people and other tools say of a commit: it has just begun, or is ours.
-pub(super) fn is_silent(json: &[u8], known: KnownChecks) -> bool {
-    let Ok(payload) = Payload::parse(json) else { return false };
+fn is_silent(payload: &Payload<'_>, known: KnownChecks) -> bool {
     let of_ours = |app: Option<&CheckApp>| matches!(known, KnownChecks::OfApp(_)) && known.has(app);
     or_empty(&payload.action) == "requested"
         || payload.check_suite.as_ref().is_some_and(|suite| of_ours(suite.app.as_ref()))
 }
 
-/// Reads the press of a button on a known check; `None` for everything else.
-pub(super) fn read(name: &str, json: &[u8], host: &str, known: KnownChecks) -> Result<Option<Event>, Rejection> {
-    let payload = Payload::parse(json)?;
+/// Returns the press of a button on a known check; `None` for everything else.
+fn pressed(name: &str, payload: &Payload<'_>, host: &str, known: KnownChecks) -> Result<Option<Event>, Rejection> {
     let command = match (name, or_empty(&payload.action).as_str()) {
         ("check_run", "requested_action") => {
             let asked = present(&payload.requested_action, "requested_action")?;
