@@ -145,6 +145,13 @@ pub struct CommitStatus {
     pub details: Option<Box<StatusDetails>>,
 }
 
+impl CommitStatus {
+    /// Returns a status as a host tells it: no host tells whether it waits, or its details.
+    pub fn told(context: String, state: StatusState, description: String, url: String) -> CommitStatus {
+        CommitStatus { context, state, description, url, waits: false, details: None }
+    }
+}
+
 /// Text, remarks and buttons that a host with checks shows below a commit status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,6 +1,8 @@
-//! Names of our commit statuses, on hosts that know a status by one text.
+//! Names of our commit statuses, on hosts that know a status by one text, and the form in which some hosts take a status.
 
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tidelock_core::domain::state::{CommitStatus, StatusState};
 
 /// Returns true if a status of this name is one of ours, whose names begin with `first`.
 pub(crate) fn is_ours(name: &str, first: &str) -> bool {
@@ -22,6 +24,21 @@ pub(crate) fn cut(name: &str, limit: usize, digits: usize) -> String {
     let hash: String = hex::encode(Sha256::digest(name)).chars().take(digits).collect();
     let kept: String = name.chars().take(limit.saturating_sub(digits + 1)).collect();
     format!("{kept}~{hash}")
+}
+
+/// Returns a status in the form of hosts that know `pending`, `success` and `failure`. Its description is cut to `limit` characters.
+pub(crate) fn body(status: &CommitStatus, limit: usize) -> Value {
+    let state = match status.state {
+        StatusState::Pending => "pending",
+        StatusState::Success => "success",
+        StatusState::Failure => "failure",
+    };
+    let description: String = status.description.chars().take(limit).collect();
+    let mut body = json!({ "state": state, "context": status.context, "description": description });
+    if !status.url.is_empty() {
+        body["target_url"] = json!(status.url);
+    }
+    body
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ pub(super) async fn own(host: &AzureDevOps, pull: &PullId, commit: &CommitSha) -
         let own = text(&row["createdBy"]["id"]).eq_ignore_ascii_case(&account.id);
         latest.retain(|(known, _)| known.context != named);
         let (description, url) = (text(&row["description"]), text(&row["targetUrl"]));
-        latest.push((CommitStatus { context: named, state, description, url, waits: false, details: None }, own));
+        latest.push((CommitStatus::told(named, state, description, url), own));
     }
     Ok(latest.into_iter().filter(|(_, own)| *own).map(|(status, _)| status).collect())
 }

@@ -114,14 +114,7 @@ fn status(row: &Value) -> CommitStatus {
         Some("SUCCESSFUL") => StatusState::Success,
         _ => StatusState::Failure,
     };
-    CommitStatus {
-        context: text("name"),
-        state,
-        description: text("description"),
-        url: text("url"),
-        waits: false,
-        details: None,
-    }
+    CommitStatus::told(text("name"), state, text("description"), text("url"))
 }
 
 /// Returns the key of a context.

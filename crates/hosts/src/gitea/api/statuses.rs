@@ -3,10 +3,10 @@
 
 use super::pages::page_of;
 use super::{Gitea, answers};
-use crate::vcs::HostError;
 use crate::vcs::http::{odd, segment};
+use crate::vcs::{HostError, own_status};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitSha, PullId, RepoId};
 
@@ -22,18 +22,8 @@ pub(super) async fn set(
     commit: &CommitSha,
     status: &CommitStatus,
 ) -> Result<(), HostError> {
-    let state = match status.state {
-        StatusState::Pending => "pending",
-        StatusState::Success => "success",
-        StatusState::Failure => "failure",
-    };
-    let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
-    let mut body = json!({ "state": state, "context": status.context, "description": description });
-    if !status.url.is_empty() {
-        body["target_url"] = json!(status.url);
-    }
     let path = format!("/statuses/{}", segment(commit.as_str()));
-    match host.say(Method::POST, &pull.repo, &path, Some(body)).await {
+    match host.say(Method::POST, &pull.repo, &path, Some(own_status::body(status, DESCRIPTION_LIMIT))).await {
         Err(HostError::Unavailable { what, .. }) if !is_known(host, &pull.repo, commit).await => {
             Err(HostError::UnknownCommit { what, message: format!("the host does not know commit {commit}") })
         }
@@ -91,12 +81,5 @@ fn status(row: &Value) -> CommitStatus {
         Some("success") => StatusState::Success,
         _ => StatusState::Failure,
     };
-    CommitStatus {
-        context: text("context"),
-        state,
-        description: text("description"),
-        url: text("target_url"),
-        waits: false,
-        details: None,
-    }
+    CommitStatus::told(text("context"), state, text("description"), text("target_url"))
 }

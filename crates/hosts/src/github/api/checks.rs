@@ -13,9 +13,9 @@ use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::state::{CommitStatus, StatusAnnotation, StatusDetails, StatusState};
 use tidelock_core::domain::{CommitSha, PullId, RepoId};
 
-/// Longest summary in bytes (GitHub refuses more than 65,535: a report on its documentation quotes it), and longest message of an annotation in
-/// characters (GitHub's limit is 64 KB).
+/// Longest summary, in bytes. GitHub refuses more than 65,535.
 const MAX_SUMMARY: usize = 65_000;
+/// Longest message of an annotation, in characters. GitHub's limit is 64 KB.
 const MAX_MESSAGE: usize = 16_000;
 /// Longest title of an annotation, in characters.
 const MAX_TITLE: usize = 255;
@@ -119,7 +119,7 @@ pub(super) async fn own(
         let (context, description) = (text(&row["name"]), text(&row["output"]["title"]));
         if !latest.iter().any(|known| known.context == context) {
             let url = text(&row["details_url"]);
-            latest.push(CommitStatus { context, state, description, url, waits: false, details: None });
+            latest.push(CommitStatus::told(context, state, description, url));
         }
     }
     Ok(latest)

@@ -2,10 +2,10 @@
 
 use super::{Github, answers, repo_path};
 use crate::vcs::http::segment;
-use crate::vcs::{Comments, Host as _, HostComment, HostError, OpenPull};
+use crate::vcs::{Comments, Host as _, HostComment, HostError, OpenPull, own_status};
 use jiff::Timestamp;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tidelock_core::domain::state::{CommitStatus, StatusState};
 use tidelock_core::domain::{CommitSha, Login, PullId, PullVersion, RepoId};
 
@@ -101,20 +101,11 @@ pub(super) async fn set_status(
     status: &CommitStatus,
 ) -> Result<(), HostError> {
     let path = format!("/statuses/{}", segment(commit.as_str()));
-    let state = match status.state {
-        StatusState::Pending => "pending",
-        StatusState::Success => "success",
-        StatusState::Failure => "failure",
-    };
-    let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
-    let mut body = json!({ "state": state, "context": status.context, "description": description });
-    if !status.url.is_empty() {
-        body["target_url"] = json!(status.url);
-    }
+    let body = own_status::body(status, DESCRIPTION_LIMIT);
     github.say(Method::POST, repo, &path, Some(body)).await.map(drop).map_err(of_commit)
 }
 
-/// Returns the error of a post to a commit; one that GitHub does not know is an error of its own.
+/// Converts the error of a post to a commit. A commit that GitHub does not know has an error of its own.
 pub(super) fn of_commit(error: HostError) -> HostError {
     match error {
         HostError::Rejected { what, status: 422, message } if message.starts_with(UNKNOWN_COMMIT) => {
@@ -137,14 +128,7 @@ pub(super) async fn own_statuses(
             Some("success") => StatusState::Success,
             _ => StatusState::Failure,
         };
-        let status = CommitStatus {
-            context: text("context"),
-            state,
-            description: text("description"),
-            url: text("target_url"),
-            waits: false,
-            details: None,
-        };
+        let status = CommitStatus::told(text("context"), state, text("description"), text("target_url"));
         let creator = row["creator"]["login"].as_str().map_or_else(Login::unknown, Login::new);
         Some(Ok((status, creator.is(github.bot_login()))))
     };

@@ -181,14 +181,7 @@ fn status(row: &Value) -> CommitStatus {
         Some("success") => StatusState::Success,
         _ => StatusState::Failure,
     };
-    CommitStatus {
-        context: text("name"),
-        state,
-        description: text("description"),
-        url: text("target_url"),
-        waits: false,
-        details: None,
-    }
+    CommitStatus::told(text("name"), state, text("description"), text("target_url"))
 }
 
 /// Returns the name of a status. One that is too long is cut, and stays different from others that begin alike.
