@@ -1,4 +1,4 @@
-//! What people read about a plan at the end of an apply that is not empty, or that nobody has seen.
+//! Remarks below applies that left something to change, or that could not be verified.
 
 use super::context::Context;
 use crate::comment::command_for;

@@ -142,7 +142,7 @@ impl Settings {
     }
 }
 
-/// Returns an error for what is neither a regular file nor a directory. What does not exist is left to whoever needs it.
+/// Returns an error if the path is neither a regular file nor a directory. A missing file is no error here: its reader reports it.
 fn may_read(name: &str, path: &Path) -> Result<(), String> {
     let shown = path.display();
     match std::fs::metadata(path) {

@@ -114,7 +114,7 @@ pub(super) struct Status<'a> {
     uploading: Vec<UploadView>,
 }
 
-/// How the configuration was read. This page is open, so the mistake itself is in the log and on the overview alone.
+/// State of the configuration. This page is open to everyone, so only the log and the overview contain the mistake.
 #[derive(Serialize, ToSchema)]
 struct ConfigurationView {
     /// Time of the last reading without a mistake.

@@ -272,7 +272,7 @@ pub struct Applied {
     /// The flags that limited its plan to a part of the project, such as `-target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// What a plan at its end showed; absent without `verify_applies`.
+    /// Result of the plan at the end of the apply; absent without `verify_applies`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
 }

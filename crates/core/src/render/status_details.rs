@@ -15,7 +15,7 @@ use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusDeta
 use crate::wording;
 
 /// Longest summary, in bytes: with the link at its end below GitHub's limit of 65,535. Its documentation counts characters
-/// (docs.github.com/rest/checks/runs), and its refusal counts bytes (a report on GitHub's documentation quotes it).
+/// (docs.github.com/rest/checks/runs), and its refusal counts bytes.
 const MAX_SUMMARY: usize = 60_000;
 /// Most changed resources, and most projects, that a summary lists.
 const MAX_ROWS: usize = 200;

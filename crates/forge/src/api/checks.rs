@@ -8,7 +8,7 @@ use super::{Call, NOT_FOUND, Refusal, Result, created, invalid, ok};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// Limits of GitHub, in characters if they are about texts, and in bytes for summary and text (a report on GitHub's documentation quotes it).
+/// Limits of GitHub, in characters if they are about texts, and in bytes for summary and text (as GitHub's refusal says).
 const MAX_NAME: usize = 255;
 const MAX_SUMMARY: usize = 65_535;
 const MAX_ANNOTATIONS: usize = 50;

@@ -29,7 +29,7 @@ pub struct Ran {
     /// Results of a policy check.
     #[serde(default)]
     pub policies: Option<PoliciesRan>,
-    /// What the plan at the end of an apply showed; absent if none was wanted, or the apply failed.
+    /// Result of the plan at the end of an apply; absent if the job made no such plan.
     #[serde(default)]
     pub verification: Option<Verification>,
     /// Time of each step that began, in order. Lines are counted as in [`Ran::log_lines`].
