@@ -43,9 +43,9 @@ mod unknown_merges;
 mod unlock;
 mod unmerged;
 
-pub(crate) use crate::execute::ExecutorUse;
 pub(crate) use crate::execute::RequestRefused;
 pub(crate) use crate::execute::drift::Remedy;
+pub(crate) use crate::execute::{ExecutorUse, PlaceInLine};
 pub(crate) use agenda::Agenda;
 pub(crate) use allowlist::Allowlist;
 pub(crate) use delivery_outcome::DeliveryOutcome;
@@ -239,6 +239,11 @@ impl Handle {
     /// Returns the present use of each executor but `local`.
     pub(crate) fn executors(&self) -> Vec<ExecutorUse> {
         self.inner().ctx.executors.in_use()
+    }
+
+    /// Returns the places of the jobs of a run that wait for a slot of an executor, at most `most`.
+    pub(crate) fn places_in_line(&self, run: &RunId, most: usize) -> Vec<PlaceInLine> {
+        self.inner().ctx.executors.places_in_line(run, most)
     }
 
     /// Returns the posts that the host refuses until an operator corrects the token or its rights.

@@ -7,6 +7,7 @@ mod engine;
 mod follow;
 mod here;
 mod kubernetes;
+mod line;
 mod probe;
 mod process;
 pub(crate) mod run_job;
@@ -19,6 +20,7 @@ pub(crate) use cloud_run::CloudRunSettings;
 pub(crate) use follow::{Beginning, FollowRequest, Followed, FollowedLine, FollowedLines};
 pub(crate) use here::{UnpackedTree, make_place_of_trees};
 pub(crate) use kubernetes::{JobTemplate, KubernetesEngine, KubernetesSettings};
+pub(crate) use line::PlaceInLine;
 pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
 pub(crate) use transfer::{
     CollectProblem, PackProblem, PackedTrees, StoredSpec, TREES, lost, made_at, not_started, plan_tree, random_key,
@@ -26,6 +28,7 @@ pub(crate) use transfer::{
 };
 
 use crate::domain::state::RemoteJob;
+use crate::domain::{ProjectId, RunId};
 use crate::runner::local::ModuleOrigins;
 use crate::vault::VaultError;
 use crate::vault::bucket::Bucket;
@@ -34,6 +37,7 @@ use crate::vault::jobs::{Claimant, Created, JobObjects, JobPrefix, JobResult};
 use cloud_run::CloudRunEngine;
 use engine::Engine;
 use follow::JobFollower;
+use line::WaitingJobs;
 use process::ProcessEngine;
 use spec::{RemoteBounds, ToolSources, names_errored_state};
 use std::collections::{BTreeMap, HashMap};
@@ -90,7 +94,7 @@ struct EngineWithSlots {
     limit: usize,
     slots: Arc<Semaphore>,
     /// Jobs that wait for a slot.
-    waiting: AtomicUsize,
+    waiting: WaitingJobs,
     /// Jobs that are followed.
     followed: AtomicUsize,
 }
@@ -216,10 +220,11 @@ impl Executors {
         self.by_name.contains_key(name)
     }
 
-    /// Waits until one more job may run on an executor. `None` if there is no such executor.
-    pub(crate) async fn slot(&self, name: &str) -> Option<OwnedSemaphorePermit> {
+    /// Waits until a job of this run and project may run on an executor. `None` if there is no such executor.
+    pub(crate) async fn slot(&self, name: &str, run: &RunId, project: &ProjectId) -> Option<OwnedSemaphorePermit> {
         let executor = self.by_name.get(name)?;
-        let _waits = CountedJob::new(&executor.waiting);
+        // The semaphore serves its waiters in the order of their arrival, as the line does.
+        let _place = executor.waiting.join(run, project);
         Arc::clone(&executor.slots).acquire_owned().await.ok()
     }
 
@@ -231,7 +236,7 @@ impl Executors {
                 name: name.clone(),
                 // Jobs of an earlier server are followed without a slot.
                 running: with_slot.max(executor.followed.load(Ordering::Relaxed)),
-                waiting: executor.waiting.load(Ordering::Relaxed),
+                waiting: executor.waiting.len(),
                 limit: executor.limit,
             }
         };

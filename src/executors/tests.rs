@@ -37,6 +37,34 @@ fn left(bucket: &Memory) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn jobs_that_wait_for_a_slot_know_their_place() {
+    let (mut executors, _) = leader(&Memory::new());
+    executors.add_process("jobs", 1, ProcessSettings { program: "run".into(), env: Vec::new(), job_variable: "JOB" });
+    let run = RunId::parse(&"1".repeat(32)).unwrap();
+    let project = |dir: &str| ProjectId { dir: dir.into(), workspace: "default".into(), name: None };
+    let places = |most: usize| -> Vec<(String, usize, usize)> {
+        let places = executors.places_in_line(&run, most);
+        places.iter().map(|at| (at.project.dir.clone(), at.place, at.waiting)).collect()
+    };
+    let other = RunId::parse(&"2".repeat(32)).unwrap();
+    let held = executors.slot("jobs", &other, &project("x")).await.unwrap();
+    let (jobs, mut lined) = ([(&other, project("y")), (&run, project("a")), (&run, project("b"))], Vec::new());
+    for (run, project) in &jobs {
+        let mut slot = Box::pin(executors.slot("jobs", run, project));
+        assert!(futures::poll!(&mut slot).is_pending());
+        lined.push(slot);
+    }
+    assert_eq!(places(9), [("a".to_owned(), 2, 3), ("b".to_owned(), 3, 3)]);
+    assert_eq!(places(1), [("a".to_owned(), 2, 3)]);
+    // A cancelled job leaves the line.
+    drop(lined.remove(1));
+    assert_eq!(places(9), [("b".to_owned(), 2, 2)]);
+    drop(held);
+    let _first = lined.remove(0).await.unwrap();
+    assert_eq!(places(9), [("b".to_owned(), 1, 1)]);
+}
+
+#[tokio::test]
 async fn the_objects_of_a_job_that_was_given_up_stay_for_its_late_end() {
     let bucket = Memory::new();
     let (executors, objects) = leader(&bucket);

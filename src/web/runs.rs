@@ -12,8 +12,9 @@ use super::dashboard::JobRow;
 use super::filters::{suggested, unusable_filter};
 use super::jobs::StepView;
 use super::openapi::about;
-use super::pages::{PullView, StatusMark, When, duration, shown, web_address};
+use super::pages::{ProjectView, PullView, StatusMark, When, duration, shown, web_address};
 use super::{Route, Site, TokenScope, Who, pulls, route};
+use crate::dispatch::PlaceInLine;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::job_times::JobTimes;
 use crate::domain::state::Job;
@@ -152,6 +153,8 @@ struct RunPage {
     jobs: Vec<RunJobRow>,
     /// True if there are more jobs.
     more_jobs: bool,
+    /// Jobs that wait for a slot of an executor, up to [`MAX_JOBS`].
+    waiting: Vec<WaitingRow>,
     before: Option<RunId>,
     after: Option<RunId>,
     /// Filter of the list with the runs of the pull request.
@@ -168,6 +171,23 @@ struct RunJobRow {
     #[serde(flatten)]
     job: JobRow,
     steps: Vec<StepView>,
+}
+
+/// A job of the run that waits for a slot of an executor.
+#[derive(Serialize)]
+struct WaitingRow {
+    project: ProjectView,
+    executor: String,
+    place: usize,
+    waiting: usize,
+    limit: usize,
+}
+
+impl WaitingRow {
+    fn new(repo: &RepoId, line: PlaceInLine) -> WaitingRow {
+        let PlaceInLine { project, executor, place, waiting, limit } = line;
+        WaitingRow { project: ProjectView::of(repo, &project), executor, place, waiting, limit }
+    }
 }
 
 impl From<RunResult> for StatusMark {
@@ -346,6 +366,7 @@ impl RunPage {
             more_results: run.results.len().saturating_sub(MAX_JOBS),
             jobs: jobs.iter().zip(times).take(MAX_JOBS).map(job_row).collect(),
             more_jobs: jobs.len() > MAX_JOBS,
+            waiting: Vec::new(),
             before: before.clone(),
             after: after.clone(),
             of_pull: RunQuery::of_pull(&run.pull).address(RunCursor::Newest),
@@ -379,6 +400,8 @@ pub(super) async fn page(
     // The results of a run are about its commit: nothing is applied below those of an earlier one.
     let scope = |facts: &ActionFacts| if facts.is_head(&run.head) { PanelScope::Pull } else { PanelScope::Job };
     view.actions = facts.and_then(|facts| ActionPanel::new(&facts, &services.dispatch, &visit, scope(&facts)));
+    let places = services.dispatch.places_in_line(&run.id, MAX_JOBS);
+    view.waiting = places.into_iter().map(|place| WaitingRow::new(&run.pull.repo, place)).collect();
     view.trace = site.state.trace_page.as_ref().map(|page| page.replace("{trace}", run.id.as_str()));
     Ok(site.pages.page("run.html", &visit, &view)?)
 }

@@ -1,5 +1,6 @@
 //! Jobs that run on an executor: as processes of this machine, over the whole protocol. They go on without the server.
 
+use crate::runs_pages::shown;
 use crate::support::*;
 
 /// Every job of every project runs on this executor.
@@ -86,6 +87,34 @@ fn an_end_of_the_server_does_not_wait_for_an_apply() {
         ctx.open_gate("apply");
         ctx.next(&pull).await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn the_page_of_a_run_shows_the_place_of_a_job_that_waits_for_an_executor() {
+    let executors = "executors: {jobs: {kind: process, limit: 1}}";
+    let steps = workflow(EVERYWHERE, &[&gate("plan"), PLANNED], &["echo applied"]);
+    let setup = Setup::projects(&["a", "b"]).repos_yaml(&format!("{executors}\n{steps}")).own_process();
+    run_test(setup, async |ctx| {
+        let first = ctx.open_dirs("first", &["a"]).await;
+        ctx.reached("plan", 1).await;
+        let second = ctx.open_dirs("second", &["b"]).await;
+        // The newest run is of the second pull request.
+        let newest = async || {
+            let runs = ctx.json("/api/runs?result=running").await;
+            runs["runs"][0]["run"].as_str().map(|run| format!("/runs/{run}"))
+        };
+        let place = "place 1 of 1 at the executor <code>jobs</code>, which runs at most 1 job at once";
+        ctx.until("the page of the second run shows its place", async || match newest().await {
+            Some(run) => shown(ctx, &run).await.contains(place),
+            None => false,
+        })
+        .await;
+        let run = newest().await.unwrap();
+        ctx.open_gate("plan");
+        ctx.next(&first).await.is("plan", "success");
+        ctx.next(&second).await.is("plan", "success");
+        assert!(!shown(ctx, &run).await.contains("at the executor <code>"));
     });
 }
 

@@ -80,7 +80,7 @@ impl ExecutorSlot {
             biased;
             () = work.cancel.leave.cancelled() => return Err(anyhow::Error::from(JobLeft).into()),
             () = work.cancel.token.cancelled() => return Err(Stop::Cancelled.into()),
-            permit = ctx.executors.slot(name) => permit.context("an executor is gone")?,
+            permit = ctx.executors.slot(name, &work.run.id, &config.id) => permit.context("an executor is gone")?,
         };
         measured::phase(ctx, &work.run.id, RunPhase::Wait, began.elapsed());
         Ok(Some(ExecutorSlot { remote: RemoteJob { executor: name.to_owned(), key: random_key()? }, permit }))
