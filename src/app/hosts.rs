@@ -14,6 +14,7 @@ use super::doctor::report::Findings;
 use crate::config::ConfigError;
 use crate::config::global::{GlobalConfig, RepoRules};
 use crate::config::merging::HostMethods;
+use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
 use crate::settings::{Settings, SignInSettings, TokenSetting};
 use crate::vault::inbox::HandOverKey;
@@ -90,6 +91,12 @@ struct HostAccount<'a> {
     secret: Option<&'a SecretString>,
     /// Previous secret of its webhooks.
     previous: Option<&'a SecretString>,
+}
+
+/// Returns the test of whether a repository is served, by the allowlist of the moment.
+fn serves(settings: &Settings) -> Arc<dyn Fn(&RepoId) -> bool + Send + Sync> {
+    let served = settings.served.clone();
+    Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo))
 }
 
 /// Joins the hosts that the settings name, and adds the given ones. Each needs a name of its own, because repositories are known by it.

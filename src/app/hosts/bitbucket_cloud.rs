@@ -4,7 +4,6 @@ mod doctor;
 
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
-use crate::dispatch::Allowlist;
 use crate::settings::Settings;
 use crate::settings::hosts::bitbucket_cloud::BitbucketCloudSettings;
 use crate::vcs::Host;
@@ -73,14 +72,13 @@ fn address(cloud: &BitbucketCloudSettings) -> Option<BitbucketCloudAddress> {
 
 /// Returns an API client, if there is a token.
 fn client(cloud: &BitbucketCloudSettings, settings: &Settings) -> Option<BitbucketCloud> {
-    let served = settings.served.clone();
     Some(BitbucketCloud::new(BitbucketCloudOptions {
         address: address(cloud)?,
         credentials: BitbucketCloudCredentials::of_settings(&cloud.user, &cloud.api_user),
         token: token_source(cloud.token.as_ref()?),
         status_name: settings.vcs_status_name.clone(),
         server_url: settings.atlantis_url.clone(),
-        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
+        serves: super::serves(settings),
     }))
 }
 

@@ -5,7 +5,6 @@ mod doctor;
 
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
-use crate::dispatch::Allowlist;
 use crate::settings::Settings;
 use crate::settings::hosts::bitbucket_data_center::BitbucketDataCenterSettings;
 use crate::vcs::Host;
@@ -66,7 +65,6 @@ fn address(data_center: &BitbucketDataCenterSettings) -> Option<BitbucketDataCen
 
 /// Returns an API client, if there is a token.
 fn client(data_center: &BitbucketDataCenterSettings, settings: &Settings) -> Option<BitbucketDataCenter> {
-    let served = settings.served.clone();
     let user = if data_center.user == TOKEN_USER { String::new() } else { data_center.user.clone() };
     Some(BitbucketDataCenter::new(BitbucketDataCenterOptions {
         address: address(data_center)?,
@@ -74,6 +72,6 @@ fn client(data_center: &BitbucketDataCenterSettings, settings: &Settings) -> Opt
         token: token_source(data_center.token.as_ref()?),
         status_name: settings.vcs_status_name.clone(),
         server_url: settings.atlantis_url.clone(),
-        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
+        serves: super::serves(settings),
     }))
 }

@@ -5,7 +5,6 @@ mod doctor;
 
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
-use crate::dispatch::Allowlist;
 use crate::domain::Login;
 use crate::settings::Settings;
 use crate::settings::hosts::gitea::GiteaSettings;
@@ -55,12 +54,11 @@ fn address(gitea: &GiteaSettings) -> GiteaAddress {
 
 /// Returns an API client, if there is a token.
 fn client(gitea: &GiteaSettings, settings: &Settings) -> Option<Gitea> {
-    let served = settings.served.clone();
     Some(Gitea::new(GiteaOptions {
         address: address(gitea),
         user: Login::new(&gitea.user),
         token: token_source(gitea.token.as_ref()?),
         status_name: settings.vcs_status_name.clone(),
-        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
+        serves: super::serves(settings),
     }))
 }

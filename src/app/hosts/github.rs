@@ -8,7 +8,6 @@ mod webhooks;
 
 use super::{HostAccount, JoinedHost, KnownHost, token_source};
 use crate::app::doctor::report::Findings;
-use crate::dispatch::Allowlist;
 use crate::domain::Login;
 use crate::settings::hosts::github::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken};
 use crate::settings::{Settings, SignInSettings};
@@ -100,7 +99,6 @@ fn known_checks(github: &GithubSettings, settings: &Settings) -> KnownChecks {
 
 /// Returns an API client, if there is a token.
 fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
-    let served = settings.served.clone();
     let nothing = || TokenSource::Value(String::new().into());
     let (token, app) = match github.token.as_ref()? {
         GithubToken::Account(token) => (token_source(token), None),
@@ -112,7 +110,7 @@ fn client(github: &GithubSettings, settings: &Settings) -> Option<Github> {
         user: Login::new(&github.user),
         token,
         app,
-        serves: Arc::new(move |repo| Allowlist::new(&served.get()).allows(repo)),
+        serves: super::serves(settings),
         posts_per_hour: github.posts_per_hour,
         checks_of: checks_of(github),
         bypassed: settings.gh_allow_mergeable_bypass_apply.then(|| BypassedStatuses {

@@ -204,7 +204,7 @@ impl Statuses {
 
     /// Returns `atlantis/plan: label`, or `atlantis/plan`, of a plan that was discarded before anybody used it.
     pub fn discarded(&self, project: Option<&ProjectId>, because: &str) -> CommitStatus {
-        let name = project.map_or_else(|| "plan".to_owned(), |project| format!("plan: {}", project.label()));
+        let name = project.map_or_else(|| "plan".to_owned(), |project| project_name(CommandName::Plan, project));
         let text = format!("Plan discarded: {because}");
         self.with_reason(self.make(&name, StatusState::Failure, &text, None), &text)
     }

@@ -11,37 +11,33 @@ use tidelock_hosts::github::{AppFacts, Github, Installation};
 
 const APP: &str = "github app";
 
-/// Permissions that the App must have: permission, level, purpose.
-const NEEDED: [(&str, &str, &str); 4] = [
+/// A permission: its name, its level and what needs it.
+type Permission = (&'static str, &'static str, &'static str);
+
+/// Permissions that the App must have.
+const NEEDED: [Permission; 4] = [
     ("contents", "read", "git fetches with it"),
     ("issues", "write", "comments and reactions"),
     ("pull_requests", "write", "pull requests and their reviews"),
     ("statuses", "write", "commit statuses"),
 ];
 /// Permission that `--gh-checks` needs. GitHub subscribes each App with it to `check_run` (github.com/orgs/community, discussion 210531).
-const OF_CHECKS: (&str, &str, &str) = ("checks", "write", "check runs, --gh-checks");
-/// Permissions that only some settings need: permission, level, purpose.
-const USEFUL: [(&str, &str, &str); 4] = [
+const OF_CHECKS: Permission = ("checks", "write", "check runs, --gh-checks");
+/// Permissions that only some settings need.
+const USEFUL: [Permission; 4] = [
     ("contents", "write", "merging (automerge) needs it"),
     ("members", "read", "rules by team (--gh-team-allowlist, teams in repos.yaml) need it"),
     ("merge_queues", "read", "GitHub tells of merge queues with it alone"),
     ("checks", "read", "--gh-allow-mergeable-bypass-apply needs it"),
 ];
 
-/// Permissions and events without which the App cannot do what the settings demand.
-struct AppNeeds {
-    permissions: Vec<(&'static str, &'static str, &'static str)>,
-    events: Vec<&'static str>,
-}
-
-impl AppNeeds {
-    fn of(settings: &Settings) -> AppNeeds {
-        let mut needs = AppNeeds { permissions: NEEDED.to_vec(), events: webhooks::NEEDED.to_vec() };
-        if settings.hosts.github.as_ref().is_some_and(|github| github.checks) {
-            needs.permissions.push(OF_CHECKS);
-        }
-        needs
+/// Returns the permissions without which the App cannot do what the settings demand.
+fn needed(settings: &Settings) -> Vec<Permission> {
+    let mut needed = NEEDED.to_vec();
+    if settings.hosts.github.as_ref().is_some_and(|github| github.checks) {
+        needed.push(OF_CHECKS);
     }
+    needed
 }
 
 /// Checks the App and reports its faults; returns false if GitHub does not know it.
@@ -59,9 +55,9 @@ pub(super) async fn check(github: &Github, settings: &Settings, events: &str, fi
         }
     };
     name(settings, &facts, findings);
-    let needs = AppNeeds::of(settings);
-    allowed(&facts, &needs, findings);
-    installed(settings, &needs, &facts, &installations, findings);
+    let needed = needed(settings);
+    allowed(&facts, &needed, findings);
+    installed(settings, &needed, &facts, &installations, findings);
     webhook(github, events, &facts, findings).await;
     true
 }
@@ -85,17 +81,17 @@ fn has(permissions: &BTreeMap<String, String>, name: &str, level: &str) -> bool 
     permissions.get(name).is_some_and(|given| given == level || given == "write" || given == "admin")
 }
 
-fn allowed(facts: &AppFacts, needs: &AppNeeds, findings: &mut Findings) {
+fn allowed(facts: &AppFacts, needed: &[Permission], findings: &mut Findings) {
     let page = format!("{}, Permissions & events, of the App's settings", facts.page);
-    let lacks = |(name, level, _): &&(&str, &str, &str)| !has(&facts.permissions, name, level);
-    for (name, level, why) in needs.permissions.iter().filter(lacks) {
+    let lacks = |(name, level, _): &&Permission| !has(&facts.permissions, name, level);
+    for (name, level, why) in needed.iter().filter(lacks) {
         let mend = format!("give it at {page}; then each account has to accept it");
         findings.fault(APP, format!("it lacks the permission {name}: {level} ({why})"), &mend);
     }
     for (name, level, why) in USEFUL.iter().filter(|(name, level, _)| !has(&facts.permissions, name, level)) {
         findings.unknown(APP, format!("it lacks the permission {name}: {level}; {why}"), "");
     }
-    for event in needs.events.iter().filter(|event| !facts.events.iter().any(|known| known == *event)) {
+    for event in webhooks::NEEDED.iter().filter(|event| !facts.events.iter().any(|known| known == *event)) {
         findings.fault(APP, format!("it is not told of the event {event}"), &format!("choose it at {page}"));
     }
     for event in webhooks::QUEUE.iter().filter(|event| !facts.events.iter().any(|known| known == *event)) {
@@ -106,7 +102,7 @@ fn allowed(facts: &AppFacts, needs: &AppNeeds, findings: &mut Findings) {
 
 fn installed(
     settings: &Settings,
-    needs: &AppNeeds,
+    needed: &[Permission],
     facts: &AppFacts,
     installations: &[Installation],
     findings: &mut Findings,
@@ -122,7 +118,7 @@ fn installed(
             findings.fault(APP, text, &format!("an owner of {} can resume it at {}", one.account, one.page));
             continue;
         }
-        let missing: Vec<&str> = (needs.permissions)
+        let missing: Vec<&str> = needed
             .iter()
             .filter(|(name, level, _)| has(&facts.permissions, name, level) && !has(&one.permissions, name, level))
             .map(|(name, ..)| *name)
@@ -211,8 +207,7 @@ mod tests {
         let page = "https://github.com/apps/x".to_owned();
         let facts = AppFacts { slug: "x".into(), permissions: given, events: vec!["issue_comment".into()], page };
         let mut findings = Findings::default();
-        let needs = AppNeeds { permissions: [&NEEDED[..], &[OF_CHECKS]].concat(), events: webhooks::NEEDED.to_vec() };
-        allowed(&facts, &needs, &mut findings);
+        allowed(&facts, &[&NEEDED[..], &[OF_CHECKS]].concat(), &mut findings);
         let text = findings.text();
         for said in [
             "the permission checks: write",
