@@ -215,8 +215,8 @@ fn read_global(
         Err(errors) => {
             report.errors_in(file, text, &all_errors(GlobalConfig::schema_errors(text, file), errors));
             report.warnings.push(
-                "the server-side configuration has errors, so the repository's own file is checked without its rules: they may not \
-                 allow its keys, and they may lack its workflows"
+                "the server-side configuration has errors, so the repository's own file is checked without the server's \
+                 rules. The server may refuse keys that this check accepts, or lack workflows that the file names"
                     .to_owned(),
             );
             None

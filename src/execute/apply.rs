@@ -311,7 +311,7 @@ impl ApplyRun<'_> {
         let told = unmet.iter().map(|check| {
             let (user, why) = (&command.user, command.why.as_deref().unwrap_or_default());
             format!(
-                "{user} applied it with `--force` ({why}) although this is not met: {}: {}.",
+                "{user} applied it with `--force` (reason: {why}) although this is not met: {}: {}.",
                 check.name, check.detail
             )
         });

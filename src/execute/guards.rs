@@ -109,12 +109,14 @@ pub(super) async fn requirements(
             continue;
         }
         checks.push(match (&guard.passed, is_overridden(work, &guard.name)) {
-            (Some(GuardPass { by, why }), _) => {
-                RequirementCheck { name, met: true, detail: format!("overridden by {} ({why})", by.described()) }
-            }
+            (Some(GuardPass { by, why }), _) => RequirementCheck {
+                name,
+                met: true,
+                detail: format!("overridden by {} (reason: {why})", by.described()),
+            },
             (None, true) => {
                 let (by, why) = (work.command.user.described(), work.command.why.as_deref().unwrap_or_default());
-                let detail = format!("overridden by {by} ({why}): {}", guard.describe());
+                let detail = format!("overridden by {by} (reason: {why}): {}", guard.describe());
                 RequirementCheck { name, met: true, detail }
             }
             (None, false) => unmet(&guard, CommandName::Apply, &line),
@@ -142,7 +144,7 @@ pub(super) fn remarks(work: &CommandRun, config: &ProjectConfig, plan: &PlanReco
     overridden
         .map(|guard| {
             let (user, why) = (work.command.user.described(), work.command.why.as_deref().unwrap_or_default());
-            format!("{user} overrode the guard `{}` ({why}): {}.", guard.name, guard.describe())
+            format!("{user} overrode the guard `{}` (reason: {why}): {}.", guard.name, guard.describe())
         })
         .collect()
 }

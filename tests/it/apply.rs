@@ -88,7 +88,7 @@ fn an_apply_waits_for_an_approval_that_counts() {
         ctx.next(&pull).await.is("plan", "success");
         let refused = ctx.say(&pull, "atlantis apply").await;
         refused.is("apply", "failure").because("requirement").has("not approved").has("0 of 1 review");
-        refused.has("When that is resolved: `atlantis apply -d .`");
+        refused.has("When this is resolved: `atlantis apply -d .`");
         pull.approve("dave").unwrap();
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("no write access: dave");
         pull.approve("bob").unwrap();
@@ -165,7 +165,7 @@ fn a_project_waits_for_what_it_depends_on() {
             .is("apply", "failure")
             .because("dependency")
             .has("First: `atlantis apply -p first`")
-            .has("When that is resolved: `atlantis apply -p second`");
+            .has("When this is resolved: `atlantis apply -p second`");
         ctx.say(&pull, "atlantis apply -p first").await.is("apply", "success");
         // As in Atlantis, a refusal counts as failed until the project is applied.
         ctx.status(&pull, "atlantis/apply", "failure", "1 failed, 1/2 applied").await;

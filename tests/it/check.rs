@@ -114,7 +114,7 @@ fn each_mistake_in_a_repositorys_file_names_its_place_and_key() {
     duplicate-key: 5:3 workspace: the key `workspace` is there twice
     empty-name: 4:9 projects[0].name: name: if set it cannot be empty; name the project or drop the key
     executor-of-server: 4:3 projects[0].executor: unknown key `executor`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, auto_apply, freeze, tags
-    glob-with-name: 4:9 projects[0].name: name: not allowed together with a glob in `dir`: the projects would share it
+    glob-with-name: 4:9 projects[0].name: name: not allowed together with a glob in `dir`: all matching projects would have this name
     list-expected: 4:15 projects[0].depends_on: `depends_on`: a list is expected here
     missing-dir: 3:3 projects[0]: dir cannot be blank: every project needs `dir`, such as `dir: .`
     missing-version: 1:1 version: version is required: add `version: 3` as the first line

@@ -62,7 +62,7 @@ fn a_plan_that_destroys_too_much_is_applied_only_by_those_who_may_override() {
         assert!(has_state(ctx, "\"this\""), "nothing is applied");
 
         let said = ctx.say_as("dora", &pull, "atlantis apply --override few -m 'the move of May'").await;
-        said.is("apply", "success").has("dora overrode the guard `few` (the move of May)").has("1 to destroy");
+        said.is("apply", "success").has("dora overrode the guard `few` (reason: the move of May)").has("1 to destroy");
         assert!(has_state(ctx, "\"other\""));
         let log = ctx.server.log();
         let said = [
@@ -148,7 +148,7 @@ fn code_that_runs_programs_is_refused_before_terraform_runs() {
         let said = ctx.say_as("carol", &pull, "atlantis plan -d . --override code -m 'once'").await;
         said.is("plan", "success")
             .has("Guard `code`, overridden by carol")
-            .has("(once)")
+            .has("(reason: once)")
             .has("provisioner `local-exec`");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         assert!(ctx.tmp.join("ran").exists());

@@ -132,7 +132,9 @@ fn a_forced_apply_goes_past_requirements_and_never_past_a_lock() {
         said.has("`atlantis apply --force -m 'the site is down'`");
         assert_eq!(ctx.lines("applied"), 0);
         let said = ctx.say_as("carol", &pull, "atlantis apply --force -m 'the site is down'").await;
-        said.is("apply", "success").has("carol applied it with `--force` (the site is down)").has("0 of 1 review");
+        said.is("apply", "success")
+            .has("carol applied it with `--force` (reason: the site is down)")
+            .has("0 of 1 review");
         assert_eq!(ctx.lines("applied"), 1);
         let other = ctx.open_dirs("other", &["conf/pay"]).await;
         ctx.next(&other).await.is("plan", "success");

@@ -92,7 +92,7 @@ fn for_others(merge: &PendingEffect) -> Option<Duration> {
 /// Returns the host's reason, and what can be done about it.
 fn told(error: &HostError) -> String {
     match error {
-        HostError::Rejected { message, .. } => format!("the host does not merge it: {}", message.trim()),
+        HostError::Rejected { message, .. } => format!("the host does not merge this pull request: {}", message.trim()),
         HostError::Denied { message, .. } => format!(
             "the host does not let the server's account merge: {}. `tidelock doctor` says what its token lacks",
             message.trim().trim_end_matches('.')

@@ -56,7 +56,7 @@ fn findings_are_annotations_of_github_and_results_of_sarif() {
     ::error file=a%2Cb%3Ac%25.yaml,line=2,col=22,title=tidelock check%3A server-config::branch: the regex must begin and end with a slash, such as `/^main$/` (key repos[0].branch)
     ::error file=a%2Cb%3Ac%25.yaml,line=3,col=32,title=tidelock check%3A server-config::unknown step `plann`; known: init, plan, show, policy_check, apply, import, state_rm; your own command is `- run: COMMAND` (key workflows.x.plan.steps[0])
     ::error file=atlantis.yaml,line=5,col=19,title=tidelock check%3A repo-config::name: "# #vso[task.complete] ::stop-commands::x" must contain only URL safe characters: letters, digits, `-`, `_`, `.`, `~`, `/` (key projects[1].name)
-    ::warning title=tidelock check%3A warning::the server-side configuration has errors, so the repository's own file is checked without its rules: they may not allow its keys, and they may lack its workflows
+    ::warning title=tidelock check%3A warning::the server-side configuration has errors, so the repository's own file is checked without the server's rules. The server may refuse keys that this check accepts, or lack workflows that the file names
     0 projects, 1 warning, 3 errors
     "##);
     let (code, sarif) = check_in(dir.path(), &[&args[..], &["sarif"]].concat(), &[]);

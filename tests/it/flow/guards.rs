@@ -26,6 +26,6 @@ pub(super) async fn a_guard_is_overridden_by_whom_it_names<H: FlowHost>(ctx: &Ct
     ctx.rewrite_repos_yaml(&workflow(&guarded(&format!("user:{login}")), &[PLANNED], &[APPLY]));
     ctx.server.start().await;
     host.hear(ctx, true);
-    pull.say(OVERRIDE).await.is("apply", "success").has("overrode the guard `few` (the move of May)");
+    pull.say(OVERRIDE).await.is("apply", "success").has("overrode the guard `few` (reason: the move of May)");
     assert_eq!(ctx.lines("applied"), 1);
 }

@@ -96,7 +96,11 @@ async fn a_refusal_is_told_once_with_its_reason() {
     let rejected = HostError::Rejected { what: "PUT".into(), status: 405, message: "2 reviews are missing".into() };
     for (now, fates, reason) in [
         (moved, vec![], "commit h was applied, and the pull request is at newer now"),
-        (open(), vec![Fate::Done, Fate::Fails(rejected)], "The host does not merge it: 2 reviews are missing"),
+        (
+            open(),
+            vec![Fate::Done, Fate::Fails(rejected)],
+            "The host does not merge this pull request: 2 reviews are missing",
+        ),
         (open(), vec![Fate::Done, Fate::Fails(denied())], "`tidelock doctor` says what its token lacks"),
     ] {
         let bench = bench(now).await;

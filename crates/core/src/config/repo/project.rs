@@ -104,7 +104,7 @@ impl ProjectContext<'_> {
             return Ok(vec![self.real(cleaned)]);
         }
         if let Some(name) = &raw.value.name {
-            let message = "name: not allowed together with a glob in `dir`: the projects would share it";
+            let message = "name: not allowed together with a glob in `dir`: all matching projects would have this name";
             return Err(error_at(self.file, name, message));
         }
         Glob::new(&cleaned).map_err(|error| error_at(self.file, dir, format!("dir: {error}")))?;

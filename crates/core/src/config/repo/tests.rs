@@ -315,7 +315,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(project("name: a b"), @r#"atlantis.yaml:4:9: name: "a b" must contain only URL safe characters: letters, digits, `-`, `_`, `.`, `~`, `/`"#);
     assert_snapshot!(project("name: x\n- dir: b\n  name: x"), @r#"atlantis.yaml:5:3: found two or more projects with name "x"; names must be unique"#);
     assert_snapshot!(project("name: x\n- dir: ."), @r#"atlantis.yaml:5:3: there are two or more projects with dir: "." workspace: "default"; give each a `name`, so that commands can tell them apart"#);
-    assert_snapshot!(error("version: 3\nprojects:\n- dir: a*\n  name: x"), @"atlantis.yaml:4:9: name: not allowed together with a glob in `dir`: the projects would share it");
+    assert_snapshot!(error("version: 3\nprojects:\n- dir: a*\n  name: x"), @"atlantis.yaml:4:9: name: not allowed together with a glob in `dir`: all matching projects would have this name");
     assert_snapshot!(error("version: 3\nprojects:\n- dir: a["), @"atlantis.yaml:3:8: dir: `a[` is not a valid glob: unclosed character class; missing ']'");
     assert_snapshot!(project("terraform_version: not-a-version"), @r#"atlantis.yaml:4:22: terraform_version: "not-a-version" is not a version, such as 1.11.4"#);
     assert_snapshot!(project("terraform_distribution: pulumi"), @r#"atlantis.yaml:4:27: "pulumi" is not a valid terraform_distribution; there are: terraform, opentofu"#);

@@ -211,7 +211,7 @@ fn the_same_refusal_is_told_once() {
 
     - ✗ approved: nobody has approved
 
-    When that is resolved: `atlantis apply -p app-0`
+    When this is resolved: `atlantis apply -p app-0`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -221,7 +221,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    When that is resolved: `atlantis apply -p app-1`
+    When this is resolved: `atlantis apply -p app-1`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -233,7 +233,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    When that is resolved: `atlantis apply -p app-2`
+    When this is resolved: `atlantis apply -p app-2`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -245,7 +245,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    When that is resolved: `atlantis apply -p app-3`
+    When this is resolved: `atlantis apply -p app-3`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -257,7 +257,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    When that is resolved: `atlantis apply -p app-4`
+    When this is resolved: `atlantis apply -p app-4`
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -269,7 +269,7 @@ fn the_same_refusal_is_told_once() {
 
     The reason is the same as for `app-0` above.
 
-    When that is resolved: `atlantis apply -p app-5`
+    When this is resolved: `atlantis apply -p app-5`
 
     [Log and history](https://tide.example/jobs/ab12)
 

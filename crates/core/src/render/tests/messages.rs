@@ -99,7 +99,7 @@ fn refusals_say_what_blocks_and_what_to_do() {
     assert_snapshot!(say(CommandName::Plan, Message::ClosedPull), @r"
     closed_pull: ### Refused: this pull request is closed
 
-    Commands run on open pull requests only. Reopen it, then comment `atlantis plan`. To delete its remaining locks and plans: `atlantis unlock`
+    Reopen it, then comment `atlantis plan`. To delete the locks and plans of the closed pull request instead, comment `atlantis unlock`.
     ");
     assert_snapshot!(say(CommandName::Plan, Message::ShuttingDown), @r"
     shutting_down: ### Plan refused: the server is shutting down
@@ -113,11 +113,11 @@ fn automerge_says_what_it_does_and_why_it_does_not() {
     assert_snapshot!(say(CommandName::Apply, Message::Automerging), @r"
     automerge: Automatically merging because all plans have been successfully applied.
     ");
-    let because = "the host does not merge it: At least 1 approving review is required".to_owned();
+    let because = "the host does not merge this pull request: At least 1 approving review is required".to_owned();
     assert_snapshot!(say(CommandName::Apply, Message::NotMerged { because }), @r"
     automerge: ### Automerging failed
 
-    The host does not merge it: At least 1 approving review is required.
+    The host does not merge this pull request: At least 1 approving review is required.
 
     Everything is applied. Resolve the reason above. The server tries again after a review, a vote or a status, or when you comment `atlantis apply`. You can also merge #42 on the host.
     ");

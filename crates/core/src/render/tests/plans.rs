@@ -146,7 +146,7 @@ fn several_plans() {
 
     `infra/y` (workspace `default`) was locked 2 h ago by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) (planned by alice).
 
-    The lock is released when #41 is merged or closed, or by `atlantis unlock` there. When that is resolved: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
+    The lock is released when #41 is merged or closed, or by `atlantis unlock` there. When the lock is released: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
 
     [Log and history](https://tide.example/jobs/ab12)
 
@@ -271,7 +271,7 @@ fn tripped_guards_are_told_before_the_plan_with_their_way_out() {
 
     Only carol, team sre may override it: `atlantis apply -d net --override data -m 'why'`
 
-    **⚠ Guard `code`, overridden by carol** (the &#42;move&#42;)
+    **⚠ Guard `code`, overridden by carol** (reason: the &#42;move&#42;)
     - <code>a.b&#91;&#34;&#64;all &#60;b&#62;&#34;&#93;</code> would be destroyed (`protect: a`)
     - &#60;i&#62;&#42;x&#42;
     - and 3 more

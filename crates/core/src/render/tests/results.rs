@@ -9,7 +9,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     `infra/network` (workspace `prod`) was locked 2 h ago by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) (planned by alice).
 
-    The lock is released when #41 is merged or closed, or by `atlantis unlock` there. When that is resolved: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
+    The lock is released when #41 is merged or closed, or by `atlantis unlock` there. When the lock is released: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
 
     [Log and history](https://tide.example/jobs/ab12)
     ");
@@ -38,7 +38,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     2 projects that it depends on are not applied. First: `atlantis apply -p dns`, `atlantis apply -p 'the net'`
 
-    [Log and history](https://tide.example/jobs/ab12) · when that is resolved:
+    [Log and history](https://tide.example/jobs/ab12) · when this is resolved:
 
     ```shell
     atlantis apply -p network
@@ -82,7 +82,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     A project of an earlier execution order group failed, so this one did not start. Fix that one first.
 
-    [Log and history](https://tide.example/jobs/ab12) · when that is resolved:
+    [Log and history](https://tide.example/jobs/ab12) · when this is resolved:
 
     ```shell
     atlantis plan -p network
@@ -131,13 +131,13 @@ fn errors_show_their_own_lines_in_front_of_the_log() {
 fn interrupted_applies_say_how_to_see_what_is_left() {
     let fault = Fault {
         reason: Reason::Interrupted,
-        message: "The server was told to stop; Terraform stopped by itself (exit 1).".into(),
+        message: "terraform: interrupted by alice after 12 s (exit status 1). A new plan shows what is left".into(),
         output: String::new(),
     };
     assert_snapshot!(read(&one(job(CommandName::Apply, network(), Outcome::Errored(fault))), &options()), @r"
     ### Apply of `network` was interrupted after 12 s · dir `infra/network` · workspace `prod`
 
-    The server was told to stop; Terraform stopped by itself (exit 1).
+    Terraform: interrupted by alice after 12 s (exit status 1). A new plan shows what is left
 
     [Log and history](https://tide.example/jobs/ab12) · see what is left:
 

@@ -166,7 +166,13 @@ impl Maker<'_> {
             Failure::Cancelled { .. } => {
                 self.offer_again("To run it again", &wording::project_flags(project)).into_iter().collect()
             }
-            _ => self.offer_again("When that is resolved", &wording::project_flags(project)).into_iter().collect(),
+            Failure::Locked(_) => {
+                self.offer_again("When the lock is released", &wording::project_flags(project)).into_iter().collect()
+            }
+            Failure::Owned(_) => {
+                self.offer_again("When the project is released", &wording::project_flags(project)).into_iter().collect()
+            }
+            _ => self.offer_again("When this is resolved", &wording::project_flags(project)).into_iter().collect(),
         }
     }
 }
