@@ -94,7 +94,7 @@ fn refusals_say_what_blocks_and_what_to_do() {
     assert_snapshot!(say(CommandName::Plan, Message::NotAllowlisted), @r"
     not_allowlisted: ### Refused: this repository is not allowlisted
 
-    Nothing was run. Ask an operator to add it to `--repo-allowlist`, then comment the command again.
+    Nothing was run. Ask an operator to add the repository to `--repo-allowlist`, then comment the command again.
     ");
     assert_snapshot!(say(CommandName::Plan, Message::ClosedPull), @r"
     closed_pull: ### Refused: this pull request is closed
@@ -130,7 +130,7 @@ fn another_pull_request_that_changes_the_same_is_named() {
     assert_snapshot!(say(CommandName::Plan, told), @"
     also_changed: ### #12 also changes 1 project of this pull request
 
-    #12 has planned a project that this pull request changes too. Plans take no lock here. The first apply blocks the other pull request until the merge, and discards its plan.
+    #12 has planned a project that this pull request changes too. In mode `strict`, plans take no lock. The pull request that applies first blocks the other one until the merge, and discards the plan of the other one.
 
     - `network` · dir `infra/network` · workspace `prod`
     ");
@@ -174,7 +174,7 @@ fn unlocking_lists_the_projects() {
     assert_snapshot!(say(CommandName::Plan, discarded), @r"
     discarded: ### 2 plans dropped: `network` · dir `infra/network` · workspace `prod` was applied in #7
 
-    These plans were made with its outputs from before that apply:
+    These plans used outputs from before this apply:
 
     - `network` · dir `infra/network` · workspace `prod`. To plan again: `atlantis plan -p network`
     - dir `live/app` · workspace `default`. To plan again: `atlantis plan -d live/app`
@@ -308,6 +308,6 @@ fn what_did_not_run_names_the_command_to_run_it() {
     assert_snapshot!(say(CommandName::Apply, Message::Superseded { head: HEAD.into(), asked_at }), @r"
     superseded: ### Refused: the pull request has a newer commit
 
-    This command was for commit 0123456, and nothing was done. The newest commit is 3f2c1ab. For that one: `atlantis apply`
+    This command was for commit 0123456, so nothing was done. The newest commit is 3f2c1ab. To run the command for the newest commit: `atlantis apply`
     ");
 }

@@ -80,7 +80,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     assert_snapshot!(render_failure(CommandName::Plan, Failure::EarlierGroupFailed), @r"
     ### Plan for `network` refused: an earlier group failed · dir `infra/network` · workspace `prod`
 
-    A project of an earlier execution order group failed, so this one did not start. Fix that one first.
+    A project of an earlier execution order group failed, so this project did not start. Fix the failed project first.
 
     [Log and history](https://tide.example/jobs/ab12) · when this is resolved:
 
@@ -137,7 +137,7 @@ fn interrupted_applies_say_how_to_see_what_is_left() {
     assert_snapshot!(read(&one(job(CommandName::Apply, network(), Outcome::Errored(fault))), &options()), @r"
     ### Apply of `network` was interrupted after 12 s · dir `infra/network` · workspace `prod`
 
-    Terraform: interrupted by alice after 12 s (exit status 1). A new plan shows what is left
+    terraform: interrupted by alice after 12 s (exit status 1). A new plan shows what is left
 
     [Log and history](https://tide.example/jobs/ab12) · see what is left:
 
