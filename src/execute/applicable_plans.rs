@@ -93,7 +93,7 @@ impl ApplicablePlans {
         };
         if !without.is_empty() && !self.plans.is_empty() && !work.command.only && target.is_all() {
             return Some(fault(format!(
-                "Nothing was applied: {}. Fix it and plan again, or apply the others with `{} apply --only`",
+                "Nothing was applied: {}. Fix the cause and plan again, or apply the other projects with `{} apply --only`",
                 what_failed(&without),
                 ctx.rendering.executable
             )));

@@ -208,7 +208,7 @@ async fn begin(
         }
         Some(commit) if applies && *commit != tip => {
             let text = format!(
-                "{reference} is not the tip of {branch:?}, which is {tip}: what was merged since would be undone"
+                "{reference} is not the tip of {branch:?}, which is {tip}: an apply would undo the commits merged since"
             );
             return Err(RequestRefused::Conflict(text));
         }
@@ -366,8 +366,8 @@ fn skip_reason(ctx: &Context, block: &DriftBlock) -> String {
             format!("{name} owns it ({}). To release it, comment there: `{}`", state.title(), state.way_out(executable))
         }
         DriftHold::AtWork => format!(
-            "a command of {name} plans it or changes its state now. It is released when that ends; `{executable} cancel --apply` there \
-             interrupts it"
+            "a command of {name} plans it or changes its state now. It is released when the command ends; `{executable} cancel --apply` \
+             there interrupts the command"
         ),
     }
 }

@@ -159,7 +159,7 @@ pub(super) fn audit_of_plan(work: &CommandRun, config: &ProjectConfig) -> Option
 pub(super) fn refusal_of_drift(config: &ProjectConfig, plan: &PlanRecord) -> Option<Failure> {
     let found = tripped(config, plan);
     let check = |guard: &TrippedGuard| {
-        let detail = format!("{}. Put the drift right by a pull request", guard.describe());
+        let detail = format!("{}. Correct the drift by a pull request", guard.describe());
         RequirementCheck { name: guard_requirement(&guard.name), met: false, detail }
     };
     (!are_passed(&found)).then(|| Failure::Requirements(found.iter().map(check).collect()))

@@ -41,8 +41,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
 /// Reason that the changes of a plan are not compared with those of others.
-const OTHER_EXECUTOR: &str =
-    "it was made at another executor than that of its apply, which does not take its word for what it changes";
+const OTHER_EXECUTOR: &str = "it was made at another executor than that of its apply, and the server does not trust the changes that \
+                              this executor reports";
 
 /// Place where the steps of a project can run.
 pub(super) struct Ready {

@@ -257,7 +257,7 @@ fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> Comm
         Trigger::Replan => StatusUpdate::AfterPlan,
         _ => StatusUpdate::These(ctx.statuses.nothing_to_do()),
     };
-    let nothing = "No project of this repository is touched by this pull request.".to_owned();
+    let nothing = "This pull request changes no project of this repository.".to_owned();
     let because = std::iter::once(nothing).chain(remarks.iter().map(|remark| ctx.redactor.redact(remark)));
     let mut answer =
         CommandAnswer::message(Message::NoProjects { because: because.collect::<Vec<String>>().join(" ") });

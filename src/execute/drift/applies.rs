@@ -48,7 +48,8 @@ pub(super) struct PlannedDrift<'a> {
 
 /// Returns the refusal of a project that a drift run may not apply, whatever its plan is; `None` if it may.
 pub(super) fn refusal(ctx: &Context, config: &ProjectConfig) -> Option<Failure> {
-    let because = "its plans are checked against policies, and drift runs check none: put it right by a pull request";
+    let because =
+        "its plans are checked against policies, and drift runs check none: correct the drift by a pull request";
     let refused = Failure::Refused { reason: Reason::Policy, because: because.to_owned() };
     policies::is_on(ctx, config).then_some(refused)
 }
@@ -115,7 +116,10 @@ impl DriftPlans<'_> {
         let because = match tip {
             Ok(Some(tip)) if tip == pull.head.commit => return Ok(()),
             Ok(Some(tip)) => {
-                format!("`{branch}` has moved to {} since, and what was merged would be undone", tip.short())
+                format!(
+                    "`{branch}` has moved to {} since, and an apply would undo the commits merged since",
+                    tip.short()
+                )
             }
             Ok(None) => format!("there is no branch `{branch}` any more"),
             Err(error) => format!("whether `{branch}` has moved could not be found: {error}"),

@@ -207,11 +207,11 @@ fn known_changes<'a>(
     let changes = plan
         .changes
         .as_ref()
-        .ok_or_else(|| plan.incomparable.clone().unwrap_or_else(|| "what it changes was not looked at".to_owned()))?;
+        .ok_or_else(|| plan.incomparable.clone().unwrap_or_else(|| "its changes are not known".to_owned()))?;
     let approved = approved.ok_or("no plan of the head that was merged is known")?;
     let before = approved.changes.as_ref().ok_or_else(|| match &approved.incomparable {
         Some(because) => format!("of the plan before the merge: {because}"),
-        None => "what the plan before the merge changes was not looked at".to_owned(),
+        None => "the changes of the plan before the merge are not known".to_owned(),
     })?;
     Ok((changes, before))
 }

@@ -72,7 +72,7 @@ impl Looking<'_> {
         let name = ctx.hosts.pull_name(&own.id);
         let PullState::Merged { commit: Some(merge) } = &own.state else {
             return Ok(Some(format!(
-                "the host does not tell which commit {name} became, so nobody can tell what was pushed since"
+                "the host does not report the merge commit of {name}, so the server cannot find the commits that were pushed since"
             )));
         };
         let brought = self.brought(own, merge).await?;
@@ -84,7 +84,7 @@ impl Looking<'_> {
         let chain = if is_there { ctx.checkouts.commits_since(repo, &from, tip).await? } else { None };
         let Some(chain) = chain else {
             return Ok(Some(format!(
-                "`{branch}` was rewritten since {}, or has got more commits than can be looked at",
+                "`{branch}` was rewritten since {}, or has more new commits than the server checks",
                 from.short()
             )));
         };
@@ -215,7 +215,7 @@ impl Looking<'_> {
                 "Have somebody look at this plan and approve {name} now, then `{executable} apply`; or `{executable} apply --force -m \"why\"`"
             ),
             None => format!(
-                "Have what they brought approved; or `{executable} unlock --accept-drift -m \"why\"`, and plan in a new pull request"
+                "Have these changes approved; or `{executable} unlock --accept-drift -m \"why\"`, and plan in a new pull request"
             ),
         }
     }

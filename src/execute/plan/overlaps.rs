@@ -99,7 +99,7 @@ async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) ->
         let label = config.id.label();
         (!on.is_empty()).then(|| {
             format!(
-                "`{label}` depends on {}. This plan is a preview, and is discarded when that is applied.",
+                "`{label}` depends on {}. This plan is a preview. The server discards it when the dependency is applied.",
                 on.join(", ")
             )
         })

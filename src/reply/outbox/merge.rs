@@ -24,7 +24,7 @@ const FOR_OTHERS: SignedDuration = SignedDuration::from_mins(1);
 /// Maximum number of attempts while the host does not respond; with the pauses this takes some minutes.
 const MAX_TRIES: u32 = 10;
 /// Reason of a refusal if the state has changed since the end of the apply.
-const NOT_DUE: &str = "not all of it is applied any more: it was planned again, or unlocked, since";
+const NOT_DUE: &str = "not all projects are applied any more: one was planned again or unlocked after the apply";
 
 /// Result of a merge.
 enum MergeEnd {

@@ -119,7 +119,7 @@ fn automerge_says_what_it_does_and_why_it_does_not() {
 
     The host does not merge this pull request: At least 1 approving review is required.
 
-    Everything is applied. Resolve the reason above. The server tries again after a review, a vote or a status, or when you comment `atlantis apply`. You can also merge #42 on the host.
+    The pull request is not merged. Resolve the reason above. The server tries again after a review, a vote or a status, or when you comment `atlantis apply`. You can also merge #42 on the host.
     ");
 }
 
