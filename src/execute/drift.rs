@@ -185,8 +185,8 @@ async fn begin(
     }
     if applies && !ctx.global.names_branch(repo, branch) {
         let text = format!(
-            "applies put right only branches that `repos.yaml` names, so that nobody's own branch is applied without review: give the \
-             repository `branch: /^{}$/` there",
+            "remediations apply only branches that `repos.yaml` names, so that no unreviewed branch is applied: set `branch: /^{}$/` \
+             for the repository there",
             regex::escape(branch)
         );
         return Err(RequestRefused::Forbidden(text));
@@ -355,7 +355,7 @@ fn skip_reason(ctx: &Context, block: &DriftBlock) -> String {
             format!("{name} still holds it. It is released when its apply ends, or at the next start of the server")
         }
         DriftHold::Locked { applied: false } => format!(
-            "{name} has locked it: what differs may be what {name} changes. It is released when {name} is merged or closed, or by \
+            "{name} has locked it, and may have caused the difference. It is released when {name} is merged or closed, or by \
              `{executable} unlock` there"
         ),
         DriftHold::Locked { applied: true } => format!(

@@ -109,8 +109,8 @@ fn largest_state(outcome: usize) -> u64 {
 /// Returns the outcome with the place of the state that is not left with it.
 fn without_state(outcome: &JobOutcome, job: &JobId, bytes: u64, place: &str) -> JobOutcome {
     let words = format!(
-        "Terraform could not save the state and left it as `errored.tfstate`. With {} it is too large to be handed to the server that \
-         leads: it lies on {} as `{place}`. Copy it from there, and push it before anything else is planned or applied, in the \
+        "Terraform could not save the state and left it as `errored.tfstate`. It has {}, which is too large to be handed to the server \
+         that leads: it is on {} as `{place}`. Copy it from there, and push it before anything else is planned or applied, in the \
          project's directory: `terraform init`, then `terraform state push FILE`",
         size(bytes),
         machine()

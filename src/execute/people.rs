@@ -26,7 +26,7 @@ pub(super) async fn is_one_of(
                 asked.map_err(|error| {
                     let say = format!("{} {}", ctx.rendering.executable, work.command.name.spoken());
                     let message = ctx.redactor.redact(&format!(
-                        "{question}, and the host did not say whether {user} is in team {team}, who may do so: {error}. Comment again: \
+                        "{question}, and the host did not say whether {user} is in team {team}, which may do this: {error}. Comment again: \
                          `{say}`"
                     ));
                     Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })

@@ -236,8 +236,8 @@ impl<'a> Gatekeeper<'a> {
             )),
             None => Some(format!(
                 "{name} may not use `{spoken}`: no rule of the server gives the right `{word}`, and the host does not tell who \
-                 administers the repository. An operator can add `\"{name}:{word}\"` to `allowed_users` in `repos.yaml` (to a new \
-                 list `\"*\"` as well, for all other commands); then comment `{say}` again"
+                 administers the repository. An operator can add `\"{name}:{word}\"` to `allowed_users` in `repos.yaml` (if the \
+                 list is new, also add `\"*\"` for all other commands); then comment `{say}` again"
             )),
         })
     }

@@ -39,8 +39,8 @@ pub(super) async fn text(
         Some(Outcome::Planned(planned)) => Ok(Some(planned.output)),
         _ => {
             let because = format!(
-                "its text, which is kept for 30 days, is gone. The executor `{executor}` has made its file, which is applied elsewhere \
-                 only after a comparison with its text"
+                "its text, which the server keeps for 30 days, is gone. The executor `{executor}` made its file, and another executor \
+                 applies this file only after a comparison with the text"
             );
             Err(Failure::StalePlan { because }.into())
         }

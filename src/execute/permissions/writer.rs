@@ -45,7 +45,7 @@ impl Gatekeeper<'_> {
             )),
             None => Some(format!(
                 "{no_rule}, and the host does not tell who may write to the repository. An operator can add `\"{name}:{word}\"` to \
-                 `allowed_users` in `repos.yaml` (to a new list `\"*\"` as well, for all other commands); then comment `{say}` again"
+                 `allowed_users` in `repos.yaml` (if the list is new, also add `\"*\"` for all other commands); then comment `{say}` again"
             )),
         })
     }

@@ -410,8 +410,8 @@ fn not_kept(ctx: &Context, plan: &PlanRecord) -> Option<String> {
     let what = plan.left.too_much.as_ref()?;
     let command = command_for(&ctx.rendering.executable, CommandName::Plan, &plan.project, &[]);
     Some(format!(
-        "Steps of `{}` left {what}. They are not kept with the plan: if the server is started again on an empty disk before the apply, \
-         or runs out of room, that will need a new plan (`{command}`).",
+        "Steps of `{}` left {what}. The server does not keep these files with the plan: if its disk is lost or full before the apply, the \
+         apply needs a new plan (`{command}`).",
         plan.project.label()
     ))
 }
