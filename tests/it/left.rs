@@ -33,7 +33,7 @@ fn an_apply_on_an_empty_disk_finds_what_its_plan_had_made() {
     let setup = Setup::repo(&[("a/main.tf", &terraform("a", "1")), (".gitignore", "*.zip\n")]).steps(&plan, &apply);
     run_test(setup, async |ctx| {
         let pull = ctx.open("change", &[("a/main.tf", &terraform("a", "2"))]).await;
-        ctx.next(&pull).await.is("plan", "success").has_not("not kept");
+        ctx.next(&pull).await.is("plan", "success").has_not("does not keep");
         assert_eq!(kept(ctx), 1);
         lose_checkouts(ctx).await;
         ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("made-once\nsecret");

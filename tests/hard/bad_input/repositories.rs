@@ -220,7 +220,7 @@ async fn a_repository_without_terraform_is_left_in_peace_until_asked() {
     assert!(pull.bot_comments().unwrap().is_empty());
     pull.comment("alice", "atlantis plan").unwrap();
     let comment = answer(&pull, 0).await;
-    assert!(comment.body.contains("No project"), "{}", comment.body);
+    assert!(comment.body.contains("changes no project"), "{}", comment.body);
     pull.comment("alice", "atlantis apply").unwrap();
     answer(&pull, 1).await;
     place.still_works().await;
