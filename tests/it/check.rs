@@ -145,7 +145,7 @@ fn each_mistake_in_the_servers_file_names_its_place_and_key() {
     bad-filter: 6:9 workflows.custom.apply.steps[0]: `filter_regex`: not a valid regex: unclosed group
     bad-regex: 2:7 repos[0].id: id: not a valid regex: unclosed group
     duplicate-key: 4:3 branch: the key `branch` is there twice
-    executor-apply-elsewhere: 7:12 repos[0].executor[0].apply: executor.apply: `prod` cannot apply plans that are made in the server, as a plan contains absolute paths of where it was made; name an executor for `plan` too, or write `apply: local`
+    executor-apply-elsewhere: 7:12 repos[0].executor[0].apply: executor.apply: the executor `prod` cannot apply plans that the server makes, because a plan contains absolute paths of the place where it was made; name an executor for `plan` too, or write `apply: local`
     misspelt-key: 3:3 repos[0].aply_requirements: unknown key `aply_requirements`; did you mean `apply_requirements`?
     no-id: 2:3 repos[0]: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`
     policy-set-without-name: 4:5 policies.policy_sets[0]: policy_sets: a set needs `name`

@@ -41,17 +41,17 @@ fn a_plan_that_destroys_too_much_is_applied_only_by_those_who_may_override() {
         let said = ctx.next(&pull).await;
         said.is("plan", "success").has("Guard `few` refuses an apply");
         said.has("1 to destroy, at most 0 allowed (`max_destroys`): `terraform_data.this`");
-        said.has("Only carol, team sre may override it: `atlantis apply -d . --override few -m 'why'`");
+        said.has("Only carol or team sre may override it: `atlantis apply -d . --override few -m 'why'`");
         said.has_not("To apply:");
         assert!(said.text.find("Guard `few`") < said.text.find("Plan: 1 to add"), "{}", said.text);
         ctx.status(&pull, "atlantis/plan", "success", "").await;
 
         let refused = ctx.say(&pull, "atlantis apply").await;
         refused.is("apply", "failure").because("requirement").has("guard few").has("1 to destroy, at most 0 allowed");
-        refused.has("Only carol, team sre may override it: `atlantis apply -d . --override few -m 'why'`");
+        refused.has("Only carol or team sre may override it: `atlantis apply -d . --override few -m 'why'`");
         ctx.say(&pull, "atlantis apply --override few").await.is_message("usage").has("--override needs a reason");
         let refused = ctx.say_as("bob", &pull, "atlantis apply --override few -m 'I want it'").await;
-        refused.is("apply", "failure").has("bob may not override it: only carol, team sre may override it");
+        refused.is("apply", "failure").has("bob may not override it: only carol or team sre may override it");
         // Neither another guard's name nor `--force` overrides it.
         ctx.say_as("carol", &pull, "atlantis apply --override other -m x")
             .await

@@ -366,7 +366,7 @@ fn rule(
     if let Some(text) = apply.as_ref().filter(|_| is_here(&executors.plan, known) && !is_here(&executors.apply, known))
     {
         let message = format!(
-            "executor.apply: `{}` cannot apply plans that are made in the server, as a plan contains absolute paths of where it was made; \
+            "executor.apply: the executor `{}` cannot apply plans that the server makes, because a plan contains absolute paths of the place where it was made; \
              name an executor for `plan` too, or write `apply: local`",
             executors.apply
         );

@@ -86,7 +86,7 @@ impl Guard {
 
     /// Returns the people who may override it, in words; empty for nobody.
     pub fn people(&self) -> String {
-        self.overriders.iter().map(Approver::describe).collect::<Vec<_>>().join(", ")
+        self.overriders.iter().map(Approver::describe).collect::<Vec<_>>().join(" or ")
     }
 
     /// Returns the same guard without the people, who do not change what trips it.

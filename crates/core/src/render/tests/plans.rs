@@ -258,7 +258,7 @@ fn tripped_guards_are_told_before_the_plan_with_their_way_out() {
         passed,
     };
     let pass = Some(GuardPass { by: "carol".into(), why: "the *move*".into() });
-    let guards = vec![guard("data", "carol, team sre", None), guard("code", "carol", pass), guard("few", "", None)];
+    let guards = vec![guard("data", "carol or team sre", None), guard("code", "carol", pass), guard("few", "", None)];
     let tripped = Planned { guards, held: Some(PlanHold::Guards), ..planned(1, 0, 1) };
     let said = read(&one(job(CommandName::Plan, unnamed("net"), Outcome::Planned(tripped))), &options());
     let (guards, _) = said.split_once("**Plan: ").unwrap();
@@ -269,7 +269,7 @@ fn tripped_guards_are_told_before_the_plan_with_their_way_out() {
     - &#60;i&#62;&#42;x&#42;
     - and 3 more
 
-    Only carol, team sre may override it: `atlantis apply -d net --override data -m 'why'`
+    Only carol or team sre may override it: `atlantis apply -d net --override data -m 'why'`
 
     **⚠ Guard `code`, overridden by carol** (reason: the &#42;move&#42;)
     - <code>a.b&#91;&#34;&#64;all &#60;b&#62;&#34;&#93;</code> would be destroyed (`protect: a`)
