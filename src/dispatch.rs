@@ -45,7 +45,7 @@ mod unmerged;
 
 pub(crate) use crate::execute::RequestRefused;
 pub(crate) use crate::execute::drift::Remedy;
-pub(crate) use crate::execute::{ExecutorUse, PlaceInLine};
+pub(crate) use crate::execute::{ExecutorUse, PlaceAtExecutor};
 pub(crate) use agenda::Agenda;
 pub(crate) use allowlist::Allowlist;
 pub(crate) use delivery_outcome::DeliveryOutcome;
@@ -242,7 +242,7 @@ impl Handle {
     }
 
     /// Returns the places of the jobs of a run that wait for a slot of an executor, at most `most`.
-    pub(crate) fn places_in_line(&self, run: &RunId, most: usize) -> Vec<PlaceInLine> {
+    pub(crate) fn places_in_line(&self, run: &RunId, most: usize) -> Vec<PlaceAtExecutor> {
         self.inner().ctx.executors.places_in_line(run, most)
     }
 

@@ -60,7 +60,7 @@ mod traced;
 mod unrecorded_outcomes;
 mod verification;
 
-pub(crate) use crate::executors::{ExecutorUse, PlaceInLine};
+pub(crate) use crate::executors::{ExecutorUse, PlaceAtExecutor};
 
 use crate::checkout::Using;
 use crate::domain::command::CommandName;

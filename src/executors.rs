@@ -20,7 +20,7 @@ pub(crate) use cloud_run::CloudRunSettings;
 pub(crate) use follow::{Beginning, FollowRequest, Followed, FollowedLine, FollowedLines};
 pub(crate) use here::{UnpackedTree, make_place_of_trees};
 pub(crate) use kubernetes::{JobTemplate, KubernetesEngine, KubernetesSettings};
-pub(crate) use line::PlaceInLine;
+pub(crate) use line::PlaceAtExecutor;
 pub(crate) use probe::{BucketRight, ProbeEnd, Probed};
 pub(crate) use transfer::{
     CollectProblem, PackProblem, PackedTrees, StoredSpec, TREES, lost, made_at, not_started, plan_tree, random_key,

@@ -25,7 +25,7 @@ pub(super) struct HeldPlace<'a> {
 
 /// Place of a job that waits for a slot of an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlaceInLine {
+pub(crate) struct PlaceAtExecutor {
     /// Project of the job.
     pub(crate) project: ProjectId,
     /// Name of the executor.
@@ -66,12 +66,12 @@ impl Drop for HeldPlace<'_> {
 
 impl Executors {
     /// Returns the places of the jobs of a run that wait for a slot, at most `most`.
-    pub(crate) fn places_in_line(&self, run: &RunId, most: usize) -> Vec<PlaceInLine> {
+    pub(crate) fn places_in_line(&self, run: &RunId, most: usize) -> Vec<PlaceAtExecutor> {
         let mut places = Vec::new();
         for (name, executor) in &self.by_name {
             let jobs = executor.waiting.lock();
             let of_run = jobs.iter().enumerate().filter(|(_, job)| job.run == *run);
-            places.extend(of_run.take(most - places.len()).map(|(before, job)| PlaceInLine {
+            places.extend(of_run.take(most - places.len()).map(|(before, job)| PlaceAtExecutor {
                 project: job.project.clone(),
                 executor: name.clone(),
                 place: before + 1,

@@ -14,7 +14,7 @@ use super::jobs::StepView;
 use super::openapi::about;
 use super::pages::{ProjectView, PullView, StatusMark, When, duration, shown, web_address};
 use super::{Route, Site, TokenScope, Who, pulls, route};
-use crate::dispatch::PlaceInLine;
+use crate::dispatch::PlaceAtExecutor;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::job_times::JobTimes;
 use crate::domain::state::Job;
@@ -184,8 +184,8 @@ struct WaitingRow {
 }
 
 impl WaitingRow {
-    fn new(repo: &RepoId, line: PlaceInLine) -> WaitingRow {
-        let PlaceInLine { project, executor, place, waiting, limit } = line;
+    fn new(repo: &RepoId, line: PlaceAtExecutor) -> WaitingRow {
+        let PlaceAtExecutor { project, executor, place, waiting, limit } = line;
         WaitingRow { project: ProjectView::of(repo, &project), executor, place, waiting, limit }
     }
 }

@@ -22,7 +22,7 @@ fn a_second_pull_request_is_told_who_holds_the_project_and_what_frees_it() {
         let (first, second) = holder_and_refused(ctx).await;
         let said = ctx.say_as("bob", &second, "atlantis plan -d .").await;
         said.is("plan", "failure").has(&format!("[#1 Change by first]({})", first.url())).has("planned by alice");
-        said.has("by `atlantis unlock` there").has("When the lock is released: `atlantis plan -d .`");
+        said.has("by `atlantis unlock` there").has("Or, when the lock is released: `atlantis plan -d .`");
         ctx.status(&second, "atlantis/plan", "failure", "").await;
         ctx.status(&second, "atlantis/plan: ./default", "failure", "Locked by #1").await;
         ctx.say_as("bob", &second, "atlantis apply").await.is("apply", "error").because("no_plan");

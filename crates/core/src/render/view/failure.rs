@@ -166,11 +166,20 @@ impl Maker<'_> {
             Failure::Cancelled { .. } => {
                 self.offer_again("To run it again", &wording::project_flags(project)).into_iter().collect()
             }
-            Failure::Locked(_) => {
-                self.offer_again("When the lock is released", &wording::project_flags(project)).into_iter().collect()
+            Failure::Locked(blocked) => {
+                let when = match blocked.place {
+                    // The server plans it by itself.
+                    Some(_) => "Or, when the lock is released",
+                    None => "When the lock is released",
+                };
+                self.offer_again(when, &wording::project_flags(project)).into_iter().collect()
             }
-            Failure::Owned(_) => {
-                self.offer_again("When the project is released", &wording::project_flags(project)).into_iter().collect()
+            Failure::Owned(blocked) => {
+                let when = match blocked.place {
+                    Some(_) => "Or, when the project is released",
+                    None => "When the project is released",
+                };
+                self.offer_again(when, &wording::project_flags(project)).into_iter().collect()
             }
             _ => self.offer_again("When this is resolved", &wording::project_flags(project)).into_iter().collect(),
         }
