@@ -58,8 +58,8 @@ pub(crate) use requests::{AcceptedRequest, Request, RequestEnd, RequestResult};
 
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
-use crate::domain::Event;
 use crate::domain::state::{AuditEntry, Delivery};
+use crate::domain::{Event, RunId};
 use crate::execute::{self, Context};
 use crate::render::RenderOptions;
 use crate::reply::outbox::RefusedPosts;

@@ -28,7 +28,7 @@ use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::ownership::ChangedProjects;
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
-use crate::domain::waiting::{Blocked, PlaceAtExecutor};
+use crate::domain::waiting::{Blocked, PlaceInLine};
 use crate::domain::{CommitSha, PlanId, ProjectId};
 use crate::locks::{self, HeldProjects, LockEvent, WantedLock};
 use crate::runner::local::archive_path;
@@ -368,7 +368,7 @@ pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConf
 }
 
 /// Returns the failure of a project whose lock is refused, with its place in line if it waits.
-pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceAtExecutor>) -> Failure {
+pub(super) fn lock_failure(refusal: locks::LockRefusal, place: Option<PlaceInLine>) -> Failure {
     let not_permitted = |because: String| Failure::Refused { reason: Reason::NotPermitted, because };
     match refusal {
         locks::LockRefusal::HeldBy(holder) => Failure::Locked(Box::new(Blocked { by: *holder, place })),

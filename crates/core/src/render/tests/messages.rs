@@ -172,7 +172,7 @@ fn unlocking_lists_the_projects() {
     let plain = ProjectId { dir: "live/app".into(), workspace: "default".into(), name: None };
     let discarded = Message::DependentPlansDiscarded { projects: vec![network(), plain], on: network(), number: 7 };
     assert_snapshot!(say(CommandName::Plan, discarded), @r"
-    discarded: ### 2 plans dropped: `network` · dir `infra/network` · workspace `prod` was applied in #7
+    discarded: ### 2 plans discarded: #7 has applied `network` · dir `infra/network` · workspace `prod`
 
     These plans used outputs from before this apply:
 
