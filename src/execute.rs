@@ -51,6 +51,7 @@ mod prepare;
 mod recorder;
 mod request_refused;
 mod requirements;
+mod secrets;
 pub(crate) mod spare_trees;
 mod state_commands;
 pub(crate) mod state_locks;

@@ -175,6 +175,7 @@ impl Parts {
             use_plugin_cache: settings.use_tf_plugin_cache,
             own_program: std::env::current_exe().context("the path of this program is not known")?,
             module_origins: module_origins::of_server(&settings, &self.hosts),
+            secret_reader: Arc::clone(&settings.secret_reader),
             tfe_token: settings.tfe.as_ref().map(|tfe| (tfe.variable(), tfe.token.clone())),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);

@@ -13,7 +13,7 @@ use super::ids::random_bits;
 use super::job_end::{JobChange, JobEnd, JobFacts};
 use super::not_run::NotRun;
 use super::prepare::{Prepared, Stop, credentials};
-use super::{measured, recorder};
+use super::{measured, recorder, secrets};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::drift::DRIFT_JOB;
@@ -90,6 +90,11 @@ impl<'a> JobRun<'a> {
         let pending = spec.has_status.then(|| ctx.statuses.project_pending(name, &config.id, &record.id));
         // Before the job is recorded: without room for its log it does not begin, and consumes no plan.
         let log = ctx.logs.create(&record.id)?;
+        let audit = secrets::audit(work, config);
+        let change = move |tx: &Tx<'_>, job: &JobRecord| {
+            audit.iter().try_for_each(|entry| tx.audit(entry))?;
+            change(tx, job)
+        };
         let begun = recorder::begin_job(ctx, work, record.clone(), config.id.clone(), pending, change).await;
         match begun {
             Ok(changed) => {

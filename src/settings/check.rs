@@ -15,7 +15,9 @@ use crate::process::{RunAsUsers, SHORTEST_SECRET, StepConfinement};
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use tidelock_secrets::SecretReader;
 
 /// Reactions that GitHub knows.
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
@@ -219,6 +221,11 @@ fn old_distribution(r: &mut Reader) {
     let (value, place) = (given.value.clone(), given.place.clone());
     r.warnings.push(format!("{place} is the old name of default-tf-distribution"));
     r.values.add("default-tf-distribution", value, place);
+}
+
+/// Returns the reader of projects' secrets.
+pub(super) fn secret_reader(r: &mut Reader) -> Arc<SecretReader> {
+    Arc::new(SecretReader::new(std::mem::take(&mut r.environment.of_stores)))
 }
 
 /// Makes values secret: children still get the variables of `--masked-values-from`, but not those of `--masked-variables`.

@@ -8,6 +8,8 @@ use std::ffi::OsString;
 
 /// Prefixes of settings; the first wins.
 const PREFIXES: [&str; 2] = ["TIDELOCK_", "ATLANTIS_"];
+/// Beginnings of the names of variables from which clients of stores of secrets are configured.
+const OF_STORES: [&str; 5] = ["AWS_", "AZURE_", "CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", "IDENTITY_", "VAULT_"];
 /// An unknown variable with a prefix of ours is secret if its name contains one of these words, or if it resembles a secret setting: it
 /// may be a misspelling.
 const SECRET_WORDS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "KEY"];
@@ -21,6 +23,8 @@ pub(super) struct ProcessEnvironment {
     pub(super) others: BTreeMap<String, String>,
     /// Values of secret settings.
     pub(super) secrets: Vec<SecretString>,
+    /// Variables of the clients of stores of secrets, also those that children do not get.
+    pub(super) of_stores: BTreeMap<String, String>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -35,6 +39,9 @@ impl ProcessEnvironment {
             environment.sort(name, value)?;
         }
         environment.use_plain_port();
+        let is_of_store = |name: &String| OF_STORES.iter().any(|start| name.starts_with(start));
+        let of_stores = environment.others.iter().filter(|(name, _)| is_of_store(name));
+        environment.of_stores = of_stores.map(|(name, value)| (name.clone(), value.clone())).collect();
         Ok(environment)
     }
 

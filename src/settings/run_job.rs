@@ -5,6 +5,8 @@ use super::typed::{Reader, none_of};
 use super::{SettingsError, check, without_duplicates};
 use secrecy::{ExposeSecret, SecretString};
 use std::ffi::OsString;
+use std::sync::Arc;
+use tidelock_secrets::SecretReader;
 
 /// Variable with the prefix of the job's objects, which is a secret: it has the key.
 pub(crate) const JOB_VARIABLE: &str = "TIDELOCK_JOB";
@@ -28,6 +30,8 @@ pub struct JobSettings {
     /// Values that are masked in every stream: the key, those that a server masks, and values of variables whose names say that they are
     /// secret.
     pub secrets: Vec<SecretString>,
+    /// Reads the secrets of the job's project.
+    pub secret_reader: Arc<SecretReader>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
@@ -42,6 +46,7 @@ impl JobSettings {
         let (of_job, others): (Vec<_>, Vec<_>) = env.into_iter().partition(|(name, _)| name == JOB_VARIABLE);
         let job = job.or_else(|| of_job.into_iter().next().map(|(_, value)| value));
         let mut reader = Reader::new(args, others)?;
+        let secret_reader = check::secret_reader(&mut reader);
         check::mask(&mut reader);
         if !reader.is_given("bucket") {
             return Err(SettingsError::Invalid("--bucket is required".to_owned()));
@@ -61,6 +66,7 @@ impl JobSettings {
             job: job.into(),
             env: environment.others.into_iter().collect(),
             secrets: without_duplicates(secrets),
+            secret_reader,
             warnings: environment.warnings,
         })
     }

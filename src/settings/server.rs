@@ -22,6 +22,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time;
+use tidelock_secrets::SecretReader;
 
 /// Default of `autoplan-file-list`.
 const FILE_LIST: &str = "**/*.tf,**/*.tf.json,**/*.tfvars,**/*.tfvars.json,**/*.tofu,**/*.tofu.json,\
@@ -63,6 +64,8 @@ settings! {
             https: Option<HttpsFiles> = https::files,
             /// User and password, if `web-basic-auth` is on.
             web_basic_auth: Option<(String, SecretString)> = check::web_basic_auth,
+            /// Reads the secrets of projects, with variables that the steps may not get.
+            secret_reader: Arc<SecretReader> = check::secret_reader,
             /// Environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that look
             /// like one, and `masked_variables`).
             child_env: Vec<(String, String)> = check::filled_later,

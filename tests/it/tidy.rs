@@ -17,6 +17,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("platform", &[]),
     ("process", &["platform"]),
     ("retry", &[]),
+    ("secrets", &["domain", "config", "retry"]),
     ("webhook", &["domain"]),
     ("comment", &["domain"]),
     ("config", &["domain"]),
@@ -40,10 +41,22 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("policy", &["checkout"]),
     (
         "runner",
-        &["domain", "config", "guards", "inputs", "schedule", "terraform", "checkout", "platform", "policy", "process"],
+        &[
+            "domain",
+            "config",
+            "guards",
+            "inputs",
+            "schedule",
+            "terraform",
+            "checkout",
+            "platform",
+            "policy",
+            "process",
+            "secrets",
+        ],
     ),
     ("store", &["domain", "locks", "vault"]),
-    ("settings", &["domain", "checkout", "config", "process", "schedule"]),
+    ("settings", &["domain", "checkout", "config", "process", "schedule", "secrets"]),
     ("notifications", &["domain", "google_api", "retry", "settings", "store"]),
     ("traces", &["domain", "settings"]),
     ("reply", &["domain", "render", "store", "traces", "vcs", "retry"]),
@@ -201,7 +214,7 @@ fn modules_import_only_what_the_table_allows() {
         let inner = BY_MODULE.iter().any(|package| path.starts_with(package)).then_some(r"\bcrate::([a-z_]+)");
         let outer = [
             r"\btidelock_(?:core|hosts|runner)::([a-z_]+)",
-            r"\btidelock_((?:forge|retry|storage|store|vault)[a-z_]*)",
+            r"\btidelock_((?:forge|retry|secrets|storage|store|vault)[a-z_]*)",
         ];
         let patterns: Vec<Regex> = inner.into_iter().chain(outer).map(|pattern| Regex::new(pattern).unwrap()).collect();
         for line in without_comments(&code).lines() {

@@ -24,6 +24,7 @@ pub mod places;
 pub mod policies;
 mod raw;
 pub mod repo;
+pub mod secrets;
 mod state_address;
 pub mod team_authz;
 pub mod workflow;
@@ -41,6 +42,7 @@ use freeze::FreezeWindow;
 use global::RepoRules;
 use guards::Guard;
 use permissions::Allowed;
+use secrets::StageSecrets;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
@@ -184,6 +186,12 @@ pub struct ProjectConfig {
     /// `guards` of the server for its directory. No repo config changes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<Guard>,
+    /// `secrets` of the server for its directory and workspace. No repo config changes them.
+    #[serde(default, skip_serializing_if = "StageSecrets::is_empty")]
+    pub secrets: StageSecrets,
+    /// `masks`: patterns of what is masked in the output of its steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masks: Vec<String>,
     /// `tags`: only for `--tag`, never for a permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
@@ -201,6 +209,8 @@ impl ProjectConfig {
         ProjectConfig {
             executors: rules.executor.of_project(&id.dir),
             guards: rules.guards.of_project(&id.dir),
+            secrets: rules.secrets.of_project(&id.dir, &id.workspace),
+            masks: rules.masks.clone(),
             id,
             link: None,
             workflow_name: rules.workflow.clone(),
@@ -288,6 +298,9 @@ impl ProjectConfig {
             tags: _,
             executors,
             guards,
+            secrets,
+            // They only change what people see.
+            masks: _,
             // Other projects in its directory do not change it.
             shares_state: _,
         } = self;
@@ -310,6 +323,9 @@ impl ProjectConfig {
         if !guards.is_empty() {
             // A change of the people who may override them needs no new plan.
             facts["guards"] = serde_json::json!(guards.iter().map(Guard::without_people).collect::<Vec<_>>());
+        }
+        if !secrets.is_empty() {
+            facts["secrets"] = serde_json::json!(secrets);
         }
         if !executors.are_local() {
             facts["executors"] = serde_json::json!(executors);

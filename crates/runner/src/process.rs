@@ -17,7 +17,7 @@ pub use crate::platform::Reach;
 pub use confinement::{Confinement, SharedBounds};
 pub use detached::{Detached, DetachedProgram, ProgramEnd};
 pub use orphans::adopt_orphans;
-pub use redact::{MASK, Redactor, SHORTEST_SECRET};
+pub use redact::{MASK, Masks, Redactor, SHORTEST_SECRET};
 pub use users::{RunAs, RunAsUsers};
 
 use crate::platform;

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 23] = [
     "approvals",
     "auto_apply",
     "apply_scope",
@@ -27,6 +27,8 @@ const KEYS: [&str; 21] = [
     "executors",
     "freeze",
     "guards",
+    "secrets",
+    "masks",
     "plan_max_age",
     "allowed_users",
     "allowed_teams",

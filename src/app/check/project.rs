@@ -6,6 +6,7 @@ use super::report::{CheckReport, EffectiveValue, ProjectReport};
 use crate::config::executors::StageExecutors;
 use crate::config::global::{AutodiscoverMode, DEFAULT_WORKFLOW};
 use crate::config::guards::Guard;
+use crate::config::secrets::SecretStage;
 use crate::config::workflow::{EnvValue, Step, Workflow};
 use crate::config::{LockMode, LockScope, ProjectConfig, Requirement};
 use crate::domain::duration;
@@ -112,6 +113,27 @@ fn guards(found: &CheckedRepository, config: &ProjectConfig) -> Option<Effective
     (!names.is_empty()).then(|| EffectiveValue { note: note.to_owned(), ..value(KEY, listed(&names), from) })
 }
 
+/// Returns the references of the project's secrets, each with its rule, and its masks.
+fn secrets(found: &CheckedRepository, config: &ProjectConfig) -> Vec<EffectiveValue> {
+    const KEY: &str = "secrets";
+    let (id, rules) = (&config.id, &found.rules.secrets);
+    let from = found.origins.rules(&[KEY]).unwrap_or_default();
+    let of_stage = |stage: SecretStage, word: &str| {
+        let told = |(variable, reference)| {
+            let rule = rules.index_for(&id.dir, &id.workspace, stage, variable).map_or(0, |rule| rule + 1);
+            value(KEY, format!("{word}: {variable} from {reference}"), format!("{from}, rule {rule}"))
+        };
+        config.secrets.of(stage).iter().map(told).collect::<Vec<_>>()
+    };
+    let mut values = of_stage(SecretStage::Plan, "plan");
+    values.extend(of_stage(SecretStage::Apply, "apply"));
+    if !config.masks.is_empty() {
+        let from = found.origins.rules(&["masks"]).unwrap_or_default();
+        values.push(value("masks", format!("{} patterns", config.masks.len()), from));
+    }
+    values
+}
+
 /// Returns the value of `automerge` and its origin.
 fn automerge(found: &CheckedRepository) -> EffectiveValue {
     const KEY: &str = "automerge";
@@ -182,6 +204,7 @@ fn of_project(found: &CheckedRepository, config: &ProjectConfig, entry: Option<u
         values.push(value("policy_check", checked, from));
     }
     values.extend(guards(found, config));
+    values.extend(secrets(found, config));
     values.extend(unusual(found, config, entry));
     values
 }

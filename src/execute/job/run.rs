@@ -6,6 +6,7 @@ use super::super::context::Context;
 use super::super::guards;
 use super::super::measured;
 use super::super::requirements::PullFacts;
+use super::super::secrets;
 use super::super::state_locks::after_kill;
 use super::{JobRun, Ready};
 use crate::comment::command_for;
@@ -223,6 +224,9 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
                 after_kill(ctx, &config.id, &LockEvidence::Unknown)
             );
             (Reason::Interrupted, message)
+        }
+        StepProblem::SecretNotRead { variable, reference, why } => {
+            (Reason::Config, secrets::not_read(ctx, work, config, variable, (reference, why)))
         }
         StepProblem::Values { step, error } => (of_stage, format!("{step}: {error}")),
         StepProblem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),

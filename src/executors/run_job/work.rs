@@ -157,6 +157,7 @@ impl<'a> Work<'a> {
             use_plugin_cache: self.spec.use_plugin_cache,
             own_program: self.job.own_program.clone(),
             module_origins: self.module_origins(),
+            secret_reader: Arc::clone(&self.job.settings.secret_reader),
             tfe_token: None,
         })
     }

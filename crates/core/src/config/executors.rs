@@ -12,11 +12,10 @@
 
 use super::errors::all;
 use super::paths::{Glob, clean};
-use super::raw::LocatedText;
+use super::raw::{LocatedText, Named};
 use super::workflow::raw::OneOrMany;
 use super::yaml::{error_at, quoted};
 use super::{ConfigError, ConfigErrors};
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -195,8 +194,9 @@ impl ExecutorRules {
 }
 
 /// `executors`, with the positions of its names.
-#[derive(Debug, Default)]
-pub(super) struct RawExecutors(Vec<(LocatedText, Option<RawExecutor>)>);
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct RawExecutors(Named<RawExecutor>);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -215,33 +215,13 @@ pub(super) struct RawExecutorRule {
     apply: Option<LocatedText>,
 }
 
-impl<'de> Deserialize<'de> for RawExecutors {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawExecutors, D::Error> {
-        struct ExecutorsVisitor;
-        impl<'de> Visitor<'de> for ExecutorsVisitor {
-            type Value = RawExecutors;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("executors by their names")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawExecutors, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(RawExecutors(entries))
-            }
-        }
-        deserializer.deserialize_map(ExecutorsVisitor)
-    }
-}
-
 impl RawExecutors {
     /// Checks the values in the file.
     pub(super) fn checked(&self, file: &str) -> Result<BTreeMap<String, Executor>, ConfigErrors> {
-        if let Some((last, _)) = self.0.last().filter(|_| self.0.len() > MAX_EXECUTORS) {
+        if let Some((last, _)) = self.0.0.last().filter(|_| self.0.0.len() > MAX_EXECUTORS) {
             return Err(error_at(file, last, format!("executors: more than {MAX_EXECUTORS} entries")).into());
         }
-        let checked = self.0.iter().map(|(name, raw)| {
+        let checked = self.0.0.iter().map(|(name, raw)| {
             let nothing = RawExecutor::default();
             Ok::<_, ConfigError>((executor_name(name, file)?, executor(name, raw.as_ref().unwrap_or(&nothing), file)?))
         });
@@ -252,7 +232,7 @@ impl RawExecutors {
     pub(super) fn unused<'a>(&self, rules: impl Iterator<Item = &'a ExecutorRules>, file: &str) -> Vec<String> {
         let stages = rules.flat_map(|rules| &rules.0).flat_map(|rule| [&rule.executors.plan, &rule.executors.apply]);
         let named: BTreeSet<String> = stages.map(ToString::to_string).collect();
-        let unused = self.0.iter().filter(|(name, _)| !named.contains(&name.value));
+        let unused = self.0.0.iter().filter(|(name, _)| !named.contains(&name.value));
         let warning = |name: &LocatedText| {
             let message =
                 format!("executors: no rule of `executor` names `{}`: nothing runs on it", quoted(&name.value));

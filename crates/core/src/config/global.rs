@@ -15,6 +15,7 @@ use super::people::People;
 use super::permissions::Allowed;
 use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
+use super::secrets::SecretRules;
 use super::team_authz::TeamAuthz;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ApplyScope, ConfigErrors, LockMode, LockScope, OnMerge, Requirement};
@@ -109,6 +110,8 @@ struct RepoEntry {
     auto_apply: Option<AutoApply>,
     freeze: Option<Vec<FreezeWindow>>,
     guards: Option<Guards>,
+    secrets: Option<SecretRules>,
+    masks: Option<Vec<String>>,
     executor: Option<ExecutorRules>,
     drift: Option<DriftRule>,
 }
@@ -240,6 +243,10 @@ pub struct RepoRules {
     pub freeze: Vec<FreezeWindow>,
     /// `guards`: limits on plans and their code, which no repo config changes.
     pub guards: Guards,
+    /// `secrets`: variables that its projects get from stores of secrets, which no repo config changes.
+    pub secrets: SecretRules,
+    /// `masks`: patterns of what is masked in the output of steps.
+    pub masks: Vec<String>,
     /// `executor`: where the jobs of its projects run.
     pub executor: ExecutorRules,
     /// Workflows of the file, and `default`.
@@ -378,6 +385,8 @@ impl GlobalConfig {
             auto_apply: last_said(&matching, |entry| &entry.auto_apply).unwrap_or_default(),
             freeze: last_said(&matching, |entry| &entry.freeze).unwrap_or_default(),
             guards: last_said(&matching, |entry| &entry.guards).unwrap_or_default(),
+            secrets: last_said(&matching, |entry| &entry.secrets).unwrap_or_default(),
+            masks: last_said(&matching, |entry| &entry.masks).unwrap_or_default(),
             executor: last_said(&matching, |entry| &entry.executor).unwrap_or_default(),
             workflows: self.workflows.clone(),
             any_workflow: false,

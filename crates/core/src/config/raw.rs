@@ -2,14 +2,46 @@
 
 use super::workflow::raw::RawWorkflow;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 /// A string with its position in the file.
 pub(super) type LocatedText = Spanned<String>;
 /// A list that may be absent, which differs from empty.
 pub(super) type Texts = Option<Vec<LocatedText>>;
+
+/// A mapping with names of people's choice, which have their positions.
+#[derive(Debug)]
+pub(super) struct Named<T>(pub(super) Vec<(LocatedText, Option<T>)>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Named<T> {
+        Named(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Named<T>, D::Error> {
+        struct NamedVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for NamedVisitor<T> {
+            type Value = Named<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("entries by their names")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Named(entries))
+            }
+        }
+        deserializer.deserialize_map(NamedVisitor(PhantomData))
+    }
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,6 +94,8 @@ pub(super) struct RawRepo {
     pub(super) auto_apply: Option<Spanned<RawAutoApply>>,
     pub(super) freeze: Option<Vec<Spanned<RawFreezeWindow>>>,
     pub(super) guards: Option<Vec<Spanned<super::guards::RawGuard>>>,
+    pub(super) secrets: Option<Vec<Spanned<super::secrets::RawSecretRule>>>,
+    pub(super) masks: Texts,
     pub(super) executor: Option<Spanned<Vec<Spanned<super::executors::RawExecutorRule>>>>,
     pub(super) drift: Option<Spanned<super::drift::RawDrift>>,
 }

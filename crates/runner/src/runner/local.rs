@@ -18,6 +18,7 @@ mod policies;
 mod remote;
 mod repeats;
 mod sealed;
+mod secrets;
 mod separation;
 mod stage;
 pub mod state_lock;
@@ -48,6 +49,7 @@ use crate::terraform::state_lock::find_lock;
 use changes::PlanChanges;
 use guards::CodeCheck;
 use secrecy::SecretString;
+use secrets::JobSecrets;
 use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +58,7 @@ use tidelock_core::domain::ProjectId;
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::guards::TrippedGuard;
 use tidelock_core::domain::job_times::JobTimes;
+use tidelock_secrets::SecretReader;
 use timeline::Timeline;
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +84,8 @@ pub struct Local {
     pub own_program: PathBuf,
     /// Sources of modules for which `init` gets credentials.
     pub module_origins: ModuleOrigins,
+    /// Reads the secrets of projects.
+    pub secret_reader: Arc<SecretReader>,
     /// Variable and token for Terraform Cloud or Enterprise.
     pub tfe_token: Option<(String, SecretString)>,
 }
@@ -114,6 +119,16 @@ pub struct Io<'a> {
     pub stop: &'a CancellationToken,
     /// Ends it without waiting any longer for its processes.
     pub kill: &'a CancellationToken,
+}
+
+/// Data that all steps of a job share.
+struct JobSteps<'a> {
+    /// Set if a process of them was killed.
+    killed: &'a AtomicBool,
+    /// Their times.
+    timeline: &'a Timeline,
+    /// The project's secrets.
+    secrets: &'a JobSecrets,
 }
 
 /// Results of the steps of a job.
@@ -171,10 +186,14 @@ impl Local {
         if matches!(spec.plan, PlanUse::Make { .. }) {
             self.remove_plan_file(place).await;
         }
-        let ran = self.steps(spec, place, &io, (&killed, &timeline)).await;
-        let verification = match ran.is_ok() {
-            true => self.verify(spec, place, &io, &killed, &timeline).await,
-            false => None,
+        let (ran, verification) = match self.secrets(spec, &io).await {
+            Ok(secrets) => {
+                let steps = JobSteps { killed: &killed, timeline: &timeline, secrets: &secrets };
+                let ran = self.steps(spec, place, &io, &steps).await;
+                let verification = if ran.is_ok() { self.verify(spec, place, &io, &steps).await } else { None };
+                (ran, verification)
+            }
+            Err(broken) => (Err(broken), None),
         };
         drop(turn);
         let (mut plan, mut policies) = (None, None);
@@ -206,13 +225,13 @@ impl Local {
         Ran { job, ending, output, plan, errored_state, state_lock, log_lines, policies, verification, steps, marks }
     }
 
-    /// Runs the steps. Sets `killed` if a process of them was killed, and adds to their times.
+    /// Runs the steps.
     async fn steps(
         &self,
         spec: &JobSpec,
         place: &Place,
         io: &Io<'_>,
-        (killed, timeline): (&AtomicBool, &Timeline),
+        steps: &JobSteps<'_>,
     ) -> Result<StepsRan, Broken> {
         // Steps of other projects may have run in the tree since the job was prepared.
         if place.in_dir(|_| Ok(())).await.is_err() {
@@ -230,7 +249,8 @@ impl Local {
         })?;
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
         let (plan, folder) = (plan.as_ref(), folder.as_ref());
-        let job = StageJob { local: self, spec, place, io, killed, timeline, copies: &copies, plan, folder };
+        let JobSteps { killed, timeline, secrets } = *steps;
+        let job = StageJob { local: self, spec, place, io, killed, timeline, copies: &copies, plan, folder, secrets };
         let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {

@@ -104,6 +104,8 @@ pub enum StepProblem {
     Interrupted { program: String, ending: String, millis: u64, killed: bool },
     /// A program that changes something was interrupted, did not end in time, and was killed.
     Killed { program: String },
+    /// The secret of a variable cannot be read. No step has run.
+    SecretNotRead { variable: String, reference: String, why: String },
     /// The output of an `env` or `multienv` step cannot be used.
     Values { step: String, error: String },
     /// A filter of `run.output` cannot be applied.

@@ -36,7 +36,17 @@ pattern!(
 );
 pattern!(NO_CHANGES, r"^(?:\S.*\s)?No changes\. ");
 pattern!(OUTPUTS, r"^(?:\S.*\s)?Changes to Outputs:$");
+// Whole lines without any value: numbers and words of Terraform and OpenTofu.
+pattern!(
+    TOTALS,
+    r"^(?:Plan: (?:\d+ to [a-z]+(?:, |\.))+|(?:Apply|Destroy) complete! Resources: (?:\d+ [a-z]+(?:, |\.))+|Changes to Outputs:|No changes\. (?:Your infrastructure matches the configuration|Infrastructure is up-to-date|No objects need to be destroyed|Your infrastructure still matches the configuration)\.)$"
+);
 pattern!(OUTSIDE, r"^(?:\S.*\s)?Note: Objects have changed outside of ");
+
+/// Returns true for a line, without ANSI codes, that has totals and no values. No mask of people applies to it.
+pub fn is_total(line: &str) -> bool {
+    matches(&TOTALS, line.trim_end())
+}
 
 /// Returns the totals of a plan's text (without ANSI codes): all `Plan:` lines summed, or one of the "No changes" sentences. `None` if the
 /// text has neither (nor `Changes to Outputs:`).

@@ -13,7 +13,7 @@ use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{
     ConfigError, ConfigErrors, LockMode, OnMerge, approvals, auto_apply, checks, drift, executors, freeze, guards,
-    merging, permissions,
+    merging, permissions, secrets,
 };
 use crate::domain::AutoApply;
 use regex::RegexBuilder;
@@ -154,6 +154,8 @@ impl EntryContext<'_> {
             auto_apply: errors.key(raw.auto_apply.as_ref().map(|raw| auto_apply::rule(raw, file))),
             freeze: errors.key(raw.freeze.as_ref().map(|list| freeze::windows(list, file))),
             guards: errors.key(raw.guards.as_ref().map(|list| guards::guards(list, file))),
+            secrets: errors.key(raw.secrets.as_ref().map(|list| secrets::rules(list, file))),
+            masks: errors.key(raw.masks.as_ref().map(|list| secrets::masks(list, file))),
             executor: errors.key(executor.map(|(list, known)| executors::rules(list, known, file))),
             drift: errors.key(raw.drift.as_ref().map(|raw| drift::rule(raw, file))),
         }

@@ -74,6 +74,7 @@ impl ProjectContext<'_> {
                 project.link = (dir.written != dir.real).then_some(dir.written);
                 project.executors = self.rules.executor.of_project(&dir.real);
                 project.guards = self.rules.guards.of_project(&dir.real);
+                project.secrets = self.rules.secrets.of_project(&dir.real, &id.workspace);
                 project.id = ProjectId { dir: dir.real, ..id.clone() };
                 (Spanned::new((), raw.referenced, raw.defined), project)
             }));

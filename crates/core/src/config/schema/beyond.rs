@@ -44,6 +44,7 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("before the first `*`", Server, "repos: [{id: a/b/c, guards: [{name: a, modules: ['github.com*']}]}]"),
     ("executors: kind `", Server, "executors: {e: {kind: kubernetes}}"),
     ("an executor of kind `", Server, "executors: {e: {kind: process, template: a}}"),
+    ("it has 1 to 100 variables", Server, "repos: [{id: a/b/c, secrets: [{env: {}}]}]"),
     ("contradicts `repo_locks`", Server, "repos: [{id: a/b/c, repo_locking: false, repo_locks: {mode: on_plan}}]"),
     ("there are no issues without", Server, "repos: [{id: a/b/c, drift: {schedule: 0 3 * * *, issue_labels: a}}]"),
     ("two sets with the name", Server, "policies: {policy_sets: [{name: a}, {name: a}]}"),
@@ -55,6 +56,11 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("must not be `.` nor contain `..`", Repo, "{version: 3, projects: [{dir: a, workspace: a..b}]}"),
     ("must be a path inside the repository", Server, "repos: [{id: a/b/c, repo_config_file: a/../../b}]"),
     ("is neither `host/owner/name` nor", Server, "repos: [{id: 'https://a/b/c'}]"),
+    ("matches the empty text", Server, "repos: [{id: a/b/c, masks: ['a*']}]"),
+    // Names and references of variables.
+    ("cannot be the name of a variable", Server, "repos: [{id: a/b/c, secrets: [{env: {A-B: 'vault:a/b#c'}}]}]"),
+    ("a variable that the server sets", Server, "repos: [{id: a/b/c, secrets: [{env: {PATH: 'vault:a/b#c'}}]}]"),
+    ("is not a reference", Server, "repos: [{id: a/b/c, secrets: [{env: {A: 'vault:a/b'}}]}]"),
     // Rules of permissions.
     ("no such command", Server, "repos: [{id: a/b/c, allowed_users: ['alice:aply']}]"),
     ("is about the whole repository", Server, "repos: [{id: a/b/c, allowed_users: ['alice:freeze:dir']}]"),
@@ -95,6 +101,8 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("cannot deserialize tagged scalar", Repo, "{version: !!int 3}"),
     // Limits in bytes or characters.
     ("the glob is longer than", Repo, "{version: 3, projects: [{dir: 'LONG*'}]}"),
+    ("the reference is longer than", Server, "repos: [{id: a/b/c, secrets: [{env: {A: 'vault:a/LONG#c'}}]}]"),
+    ("the mask is longer than", Server, "repos: [{id: a/b/c, masks: [LONG]}]"),
     ("is no cron expression", Server, "repos: [{id: a/b/c, drift: {schedule: LONG 3 * * *}}]"),
     ("is not the name of a branch", Server, "repos: [{id: a/b/c, drift: {schedule: 0 3 * * *, branch: LONG}}]"),
     ("a label has 1 to", Server, "repos: [{id: a/b/c, drift: {schedule: 0 3 * * *, issue: true, issue_labels: LONG}}]"),

@@ -36,7 +36,7 @@ impl Stage<'_> {
                 self.shown(plan).await?
             }
         };
-        let redactor = &self.local.redactor;
+        let redactor = self.redactor;
         if strip_ansi(&text) == text && has_block_alone(approved, &text, redactor) {
             return Ok(());
         }

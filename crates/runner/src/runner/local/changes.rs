@@ -61,7 +61,7 @@ impl Stage<'_> {
         match self.digest(key, shown).await {
             Ok(digest) => PlanChanges { digest: Some(digest), incomparable: None },
             Err(error) => {
-                let why = self.local.redactor.redact(&format!("{error:#}"));
+                let why = self.redactor.redact(&format!("{error:#}"));
                 (self.io.log)(&format!("What this plan changes cannot be compared with other plans: {why}"));
                 PlanChanges { digest: None, incomparable: Some(why) }
             }

@@ -128,7 +128,7 @@ impl Stage<'_> {
     /// Masks secrets in findings, which quote the code.
     fn redact(&self, guards: &mut [TrippedGuard]) {
         for finding in guards.iter_mut().flat_map(|guard| &mut guard.findings) {
-            *finding = self.local.redactor.redact(finding);
+            *finding = self.redactor.redact(finding);
         }
     }
 

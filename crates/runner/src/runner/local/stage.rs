@@ -4,9 +4,10 @@ use super::environment::{self, Environment};
 use super::filters::filtered_failure;
 use super::made_of::MadeOf;
 use super::sealed::{Copies, PlanToRead, Sealed};
+use super::secrets::JobSecrets;
 use super::timeline::Timeline;
 use super::{Io, Local, Place, RunFolder, Surroundings, modules};
-use crate::process::{Answering, Finished, Invocation, LineSink};
+use crate::process::{Answering, Finished, Invocation, LineSink, Redactor};
 use crate::runner::result::{PoliciesRan, StepProblem, kind_of_step};
 use crate::runner::spec::JobSpec;
 use crate::terraform::summary::strip_ansi;
@@ -44,6 +45,8 @@ pub(super) struct Stage<'a> {
     pub(super) json: Option<Arc<Sealed>>,
     /// The folder of the run, with the home directory of steps.
     pub(super) folder: Option<Arc<RunFolder>>,
+    /// Masks secrets in all output, also those of the project.
+    pub(super) redactor: &'a Redactor,
     /// Set if one of its processes was killed.
     killed: &'a AtomicBool,
     timeline: &'a Timeline,
@@ -65,6 +68,8 @@ pub(super) struct StageJob<'a> {
     pub(super) plan: Option<&'a PlanToRead>,
     /// The folder of the run, with the home directory of steps.
     pub(super) folder: Option<&'a Arc<RunFolder>>,
+    /// The project's secrets.
+    pub(super) secrets: &'a JobSecrets,
 }
 
 /// A program that a step runs.
@@ -133,8 +138,9 @@ pub(super) enum Broken {
 impl<'a> Stage<'a> {
     /// Returns a stage with the environment that every stage of the job begins with. Commands find their copy of the plan in `PLANFILE`.
     pub(super) fn new(job: &StageJob<'a>) -> Stage<'a> {
-        let StageJob { local, spec, place, io, killed, timeline, copies, plan, folder } = *job;
+        let StageJob { local, spec, place, io, killed, timeline, copies, plan, folder, secrets } = *job;
         let mut env = environment::for_steps(local, spec, place, folder.map(Arc::as_ref));
+        secrets.add_to(&mut env);
         if let Some(copy) = plan.and_then(|plan| plan.copy.as_ref()) {
             environment::set(&mut env, "PLANFILE", copy.to_string_lossy());
         }
@@ -156,6 +162,7 @@ impl<'a> Stage<'a> {
             plan,
             json: None,
             folder,
+            redactor: &secrets.redactor,
             killed,
             timeline,
         }
@@ -217,7 +224,7 @@ impl<'a> Stage<'a> {
         }
         let origins = if call.fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
         let modules = modules::for_init(&origins, &mut env);
-        let redactor = self.local.redactor.with(modules.tokens);
+        let redactor = self.redactor.with(modules.tokens);
         let confinement = self.local.confinement(&Surroundings {
             folder: self.folder.as_deref(),
             tree: &self.place.tree.root,

@@ -152,7 +152,7 @@ impl Stage<'_> {
 
     /// Returns the problem that `TF_WORKSPACE` names another workspace. Terraform cannot leave that one, and would plan and apply it.
     fn other_workspace(&self, set: &str) -> Broken {
-        let set = self.local.redactor.redact(set).replace(['`', '\n', '\r'], "'");
+        let set = self.redactor.redact(set).replace(['`', '\n', '\r'], "'");
         self.broken(StepProblem::OtherWorkspace { set }, "")
     }
 
@@ -366,7 +366,7 @@ impl Stage<'_> {
         let added = if names.is_empty() {
             "No dynamic environment variables added".to_owned()
         } else {
-            let names = self.local.redactor.redact(&names.join("\n"));
+            let names = self.redactor.redact(&names.join("\n"));
             format!("Dynamic environment variables added:\n{names}")
         };
         for (name, value) in pairs {

@@ -79,6 +79,7 @@ fn machine(data_dir: &Path) -> Local {
         use_plugin_cache: false,
         own_program: PathBuf::from("/nonexistent"),
         module_origins: Arc::new(|| Box::pin(async { Vec::new() })),
+        secret_reader: Arc::new(SecretReader::new(Default::default())),
         tfe_token: None,
     }
 }

@@ -1,11 +1,9 @@
 //! A plan at the end of an apply, which shows whether the apply has left anything to change. It changes nothing about how the job ends.
 
-use super::timeline::Timeline;
-use super::{Io, Local, Place};
+use super::{Io, JobSteps, Local, Place};
 use crate::runner::spec::{JobSpec, PlanUse, Steps};
 use crate::terraform::parts::flag;
 use crate::terraform::summary::plan_summary;
-use std::sync::atomic::AtomicBool;
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::outcome::Verification;
 
@@ -16,8 +14,7 @@ impl Local {
         spec: &JobSpec,
         place: &Place,
         io: &Io<'_>,
-        killed: &AtomicBool,
-        timeline: &Timeline,
+        steps: &JobSteps<'_>,
     ) -> Option<Verification> {
         let (PlanUse::Apply(plan), Some(timeout)) = (&spec.plan, spec.verify) else { return None };
         (io.log)("Planning again, to see whether the apply has left anything to change");
@@ -29,7 +26,7 @@ impl Local {
         again.limits.timeout = timeout;
         again.steps = Steps::Stage { first: Vec::new(), steps: spec.project.workflow.plan.clone() };
         again.plan = PlanUse::None;
-        Some(match self.steps(&again, place, io, (killed, timeline)).await {
+        Some(match self.steps(&again, place, io, steps).await {
             Ok(ran) => Verification::Planned(plan_summary(&ran.output)),
             Err(_) => Verification::Failed,
         })

@@ -11,6 +11,7 @@ use crate::config::guards::{self, MAX_COUNT, MAX_GUARDS};
 use crate::config::people::MAX_PEOPLE;
 use crate::config::permissions::MAX_RULES;
 use crate::config::policies::MAX_SETS;
+use crate::config::secrets::{self, MAX_MASKS};
 
 const ID: Form = Form { name: "name or regex", pattern: r"^(/[\s\S]*/|[^/][\s\S]*)$" };
 const FILE: Form = Form { name: "path", pattern: r"^[^/\\]" };
@@ -31,6 +32,7 @@ const GUARD: Form = Form { name: "name", pattern: "^[a-z0-9_][a-z0-9_-]{0,39}$" 
 const PROTECTED: Form = Form { name: "pattern", pattern: r"^[A-Za-z0-9_*]\S{0,299}$" };
 const PROVIDER: Form = Form { name: "pattern", pattern: r"^[^\s/]+/[^\s/]+(/[^\s/]+)?$" };
 const MODULE: Form = Form { name: "pattern", pattern: r"^[^\s.]\S{0,299}$" };
+const WORKSPACE: Form = Form { name: "glob", pattern: r"^[A-Za-z0-9_.*?-]+$" };
 const CRON: Form = Form { name: "cron expression or `none`", pattern: r"^\s*(none|\S+(\s+\S+){4})\s*$" };
 const LABEL: Form = Form { name: "text", pattern: r"^[^,]*[^,\s][^,]*$" };
 const BRANCH: Form = Form { name: "text", pattern: "^[^ ]+$" };
@@ -161,6 +163,17 @@ pub(super) const SECTIONS: &[Section] = &[
                 .default("[]")
                 .example("[{name: few, max_destroys: 5, override: ['team:sre']}]")
                 .only_here(),
+            key("secrets", "[Variables from stores of secrets](secrets.md), which no pull request changes.")
+                .of("secret_rule")
+                .items(0, secrets::MAX_RULES)
+                .default("[]")
+                .example("[{dirs: 'prod/**', env: {TF_VAR_token: 'vault:secret/data/ci#token'}}]")
+                .only_here(),
+            key("masks", "[Regular expressions](secrets.md#masks). What they match in the output of steps is masked.")
+                .items(0, MAX_MASKS)
+                .default("[]")
+                .example("['xoxb-[0-9A-Za-z-]+']")
+                .only_here(),
             key("policy_check", "[Check plans](policies.md), where `--enable-policy-checks` is set.").default("true").example("false"),
             key("custom_policy_check", "With `true`, the `run` steps of the stage `policy_check` print the results of the policy sets.").default("false"),
             key("terragrunt", "[Terragrunt](terragrunt.md) runs the built-in steps of units.").default("false").only_here(),
@@ -250,6 +263,25 @@ pub(super) const SECTIONS: &[Section] = &[
                 .beside("{max_destroys: 5}")
                 .by_default("nobody")
                 .example("['team:sre']"),
+        ],
+    },
+    Section {
+        name: "secret_rule",
+        keys: &[
+            key("dirs", "Glob or globs of the projects' directories.")
+                .form(DIR_GLOB)
+                .items(1, MAX_GLOBS)
+                .by_default("all")
+                .example("prod/**"),
+            key("workspaces", "Globs of their workspaces.").form(WORKSPACE).items(1, MAX_GLOBS).by_default("all").example("[prod]"),
+            key("stages", "Stages that get the variables: `plan` with policy checks and drift, `apply` with imports, `state rm` and `force-unlock`.")
+                .listed()
+                .items(1, 2)
+                .by_default("`[plan, apply]`")
+                .example("[apply]"),
+            key("env", "Variables, each with the [reference](secrets.md#references) of its value.")
+                .required()
+                .example("{TF_VAR_token: 'vault:secret/data/ci#token'}"),
         ],
     },
     Section {

@@ -1,0 +1,110 @@
+//! Azure Key Vault. A secret is read by `GET {url}?api-version=7.4`:
+//! <https://learn.microsoft.com/rest/api/keyvault/secrets/get-secret/get-secret>. The token is one of Microsoft Entra ID for a federated token
+//! of the workload or a client secret, or that of a managed identity.
+
+use crate::http::{Answer, Refusal, Way};
+use crate::{NotRead, SecretReader, Stored};
+use reqwest::Client;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+use url::Url;
+
+const STORE: &str = "Azure Key Vault";
+const VERSION: (&str, &str) = ("api-version", "7.4");
+/// Microsoft Entra ID: <https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow>
+const AUTHORITY: &str = "https://login.microsoftonline.com";
+const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+/// The identity service of virtual machines:
+/// <https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token>
+const MACHINE: &str = "http://169.254.169.254";
+
+#[derive(Deserialize)]
+struct KeyVaultSecret {
+    value: String,
+}
+
+#[derive(Deserialize)]
+struct AccessToken {
+    access_token: String,
+}
+
+impl SecretReader {
+    pub(crate) async fn azure(&self, url: &str, token: &OnceCell<SecretString>) -> Result<Stored, NotRead> {
+        let token = token.get_or_try_init(|| self.azure_token(resource(url))).await?;
+        let make = |client: &Client| client.get(url).query(&[VERSION]).bearer_auth(token.expose_secret());
+        let answer = self.http.send(STORE, Way::Usual, make, meaning).await?;
+        Ok(Stored::Text(answer.json::<KeyVaultSecret>(STORE)?.value.into()))
+    }
+
+    async fn azure_token(&self, resource: &str) -> Result<SecretString, NotRead> {
+        let client = self.variable("AZURE_CLIENT_ID");
+        let (file, secret) = (self.variable("AZURE_FEDERATED_TOKEN_FILE"), self.variable("AZURE_CLIENT_SECRET"));
+        if file.is_none() && secret.is_none() {
+            return self.managed_identity(resource, client).await;
+        }
+        let missing = || without("set AZURE_TENANT_ID and AZURE_CLIENT_ID");
+        let (tenant, client) = self.variable("AZURE_TENANT_ID").zip(client).ok_or_else(missing)?;
+        let authority = self.address("AZURE_AUTHORITY_HOST").unwrap_or_else(|| AUTHORITY.to_owned());
+        let (url, scope) = (format!("{authority}/{tenant}/oauth2/v2.0/token"), format!("{resource}/.default"));
+        let assertion = match file {
+            Some(path) => Some(self.token_file(path, STORE).await?),
+            None => None,
+        };
+        let mut form = vec![("client_id", client), ("scope", &scope), ("grant_type", "client_credentials")];
+        match &assertion {
+            Some(token) => {
+                form.extend([("client_assertion_type", ASSERTION), ("client_assertion", token.expose_secret())]);
+            }
+            None => form.extend(secret.map(|secret| ("client_secret", secret))),
+        }
+        let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let make = |client: &Client| {
+            client.post(&url).header("Content-Type", "application/x-www-form-urlencoded").body(body.clone())
+        };
+        let answer = self.http.send(STORE, Way::Usual, make, meaning).await.map_err(refused_login)?;
+        Ok(answer.json::<AccessToken>(STORE)?.access_token.into())
+    }
+
+    /// Asks the identity service of Azure's containers and functions, or of a virtual machine.
+    async fn managed_identity(&self, resource: &str, client: Option<&str>) -> Result<SecretString, NotRead> {
+        let (url, version, header) = match (self.variable("IDENTITY_ENDPOINT"), self.variable("IDENTITY_HEADER")) {
+            (Some(url), Some(key)) => (url.to_owned(), "2019-08-01", ("X-IDENTITY-HEADER", key)),
+            _ => {
+                let host = self.address("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| MACHINE.to_owned());
+                (format!("{host}/metadata/identity/oauth2/token"), "2018-02-01", ("Metadata", "true"))
+            }
+        };
+        let mut query = vec![("api-version", version), ("resource", resource)];
+        query.extend(client.map(|client| ("client_id", client)));
+        let make = |client: &Client| client.get(&url).query(&query).header(header.0, header.1);
+        let answer = self.http.send(STORE, Way::Direct, make, meaning).await.map_err(refused_login)?;
+        Ok(answer.json::<AccessToken>(STORE)?.access_token.into())
+    }
+}
+
+/// Returns the resource for which a token of a vault is made. It has the vault's cloud.
+fn resource(url: &str) -> &'static str {
+    let url = Url::parse(url).ok();
+    match url.as_ref().and_then(Url::host_str).unwrap_or_default() {
+        host if host.ends_with(".vault.azure.cn") => "https://vault.azure.cn",
+        host if host.ends_with(".vault.usgovcloudapi.net") => "https://vault.usgovcloudapi.net",
+        _ => "https://vault.azure.net",
+    }
+}
+
+fn meaning(answer: &Answer) -> Refusal {
+    Refusal::of_status(answer.status)
+}
+
+fn refused_login(reason: NotRead) -> NotRead {
+    match reason {
+        NotRead::Unreachable { .. } => without("the service that gives tokens could not be reached"),
+        NotRead::Denied { .. } | NotRead::NotFound { .. } | NotRead::Unusable(_) => without("no token is given to it"),
+        other => other,
+    }
+}
+
+fn without(why: &str) -> NotRead {
+    NotRead::NoIdentity { store: STORE, why: why.to_owned() }
+}

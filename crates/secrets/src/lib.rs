@@ -1,0 +1,224 @@
+//! Reads secrets of projects from their stores, by the identity of this process: its cloud account, or the variables that the clients of
+//! the stores read. A value is in memory only, and is read anew for each job.
+//!
+//! Each store has its file. [`http`] has the limits and repetitions of all of them.
+
+mod aws;
+mod azure;
+mod google;
+mod hashicorp;
+mod http;
+#[cfg(test)]
+mod tests;
+
+use futures::StreamExt;
+use http::Http;
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tidelock_core::config::secrets::reference::{SecretPlace, SecretReference};
+use tokio::sync::OnceCell;
+
+/// Largest value, in bytes.
+pub const MAX_VALUE: usize = 64 << 10;
+/// Time limit of all secrets of a job.
+const TIME: Duration = Duration::from_secs(90);
+/// Secrets that are read at once.
+const AT_ONCE: usize = 8;
+/// Largest file with a token, in bytes.
+const MAX_TOKEN: u64 = 64 << 10;
+
+/// Reason for which a secret cannot be read, in words for people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRead {
+    /// The store does not let this identity read it.
+    #[error("{store} denies it to the identity of the job")]
+    Denied {
+        /// Name of the store.
+        store: &'static str,
+    },
+    /// The store does not have it.
+    #[error("{store} has no such secret, or no such version of it")]
+    NotFound {
+        /// Name of the store.
+        store: &'static str,
+    },
+    /// The store did not answer, or was not able to.
+    #[error("{store} could not be reached, or was not able to answer, after {tries} tries")]
+    Unreachable {
+        /// Name of the store.
+        store: &'static str,
+        /// Number of tries.
+        tries: usize,
+    },
+    /// This process has no identity for the store.
+    #[error("the job has no identity for {store}: {why}")]
+    NoIdentity {
+        /// Name of the store.
+        store: &'static str,
+        /// What is missing, in words.
+        why: String,
+    },
+    /// The answer cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+/// A variable whose secret cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the secret `{reference}` of `{variable}` cannot be read: {reason}")]
+pub struct SecretNotRead {
+    /// Name of the variable.
+    pub variable: String,
+    /// The reference.
+    pub reference: String,
+    /// The reason.
+    pub reason: NotRead,
+}
+
+/// Reads secrets.
+pub struct SecretReader {
+    /// Variables of this process, which the clients of the stores read too.
+    variables: BTreeMap<String, String>,
+    http: Http,
+    google: OnceCell<google_cloud_auth::credentials::Credentials>,
+}
+
+/// The tokens of one job, each made when it is first needed.
+#[derive(Default)]
+struct Tokens {
+    hashicorp: OnceCell<SecretString>,
+    aws: OnceCell<aws::credentials::AwsCredentials>,
+    azure: OnceCell<SecretString>,
+}
+
+impl SecretReader {
+    /// Returns a reader with the variables of this process. It makes no request.
+    pub fn new(variables: BTreeMap<String, String>) -> SecretReader {
+        // Needed before anything is read over TLS. An error means that a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        SecretReader { variables, http: Http::default(), google: OnceCell::new() }
+    }
+
+    /// Returns the values of variables, in the order of their names. Each place is read once.
+    ///
+    /// # Errors
+    ///
+    /// The first variable whose secret cannot be read.
+    pub async fn read_all(
+        &self,
+        wanted: &BTreeMap<String, SecretReference>,
+    ) -> Result<Vec<(String, SecretString)>, SecretNotRead> {
+        let mut places: Vec<&SecretPlace> = Vec::new();
+        for reference in wanted.values() {
+            if !places.contains(&&reference.place) {
+                places.push(&reference.place);
+            }
+        }
+        let tokens = Tokens::default();
+        let read = async |place: &SecretPlace| {
+            let read = tokio::time::timeout(TIME, self.place(place, &tokens)).await;
+            read.unwrap_or_else(|_| Err(NotRead::Unreachable { store: place.store(), tries: 1 }))
+        };
+        let reading = places.iter().map(|place| read(place));
+        let found: Vec<_> = futures::stream::iter(reading).buffered(AT_ONCE).collect().await;
+        let value = |reference: &SecretReference| {
+            let at = places.iter().position(|place| **place == reference.place);
+            let found = at.and_then(|at| found.get(at)).ok_or_else(|| NotRead::Unusable("it was not read".into()))?;
+            found.clone()?.value(reference.key.as_deref())
+        };
+        let values = wanted.iter().map(|(variable, reference)| match value(reference) {
+            Ok(value) => Ok((variable.clone(), value)),
+            Err(reason) => Err(SecretNotRead { variable: variable.clone(), reference: reference.to_string(), reason }),
+        });
+        values.collect()
+    }
+
+    async fn place(&self, place: &SecretPlace, tokens: &Tokens) -> Result<Stored, NotRead> {
+        match place {
+            SecretPlace::GoogleSecretManager { version, .. } => self.google(version).await,
+            SecretPlace::HashicorpVault { path } => self.hashicorp(path, &tokens.hashicorp).await,
+            SecretPlace::AwsSecretsManager(arn) => self.aws(arn, aws::AwsService::Secrets, &tokens.aws).await,
+            SecretPlace::AwsParameter(arn) => self.aws(arn, aws::AwsService::Parameters, &tokens.aws).await,
+            SecretPlace::AzureKeyVault { url } => self.azure(url, &tokens.azure).await,
+        }
+    }
+
+    /// Returns a variable of this process that is not empty.
+    fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Returns an address from a variable, without a slash at its end.
+    fn address(&self, name: &str) -> Option<String> {
+        self.variable(name).map(|address| address.trim_end_matches('/').to_owned())
+    }
+
+    /// Reads a file with a token.
+    async fn token_file(&self, path: &str, store: &'static str) -> Result<SecretString, NotRead> {
+        let path = PathBuf::from(path);
+        let reading = tokio::task::spawn_blocking(move || read_token(&path)).await;
+        let read = reading.map_err(std::io::Error::other).and_then(|read| read);
+        read.map_err(|error| {
+            let why = "the file with its token cannot be read".to_owned();
+            tracing::warn!(store, %error, "{why}");
+            NotRead::NoIdentity { store, why }
+        })
+    }
+}
+
+fn read_token(path: &Path) -> std::io::Result<SecretString> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_TOKEN).read_to_string(&mut text)?;
+    Ok(SecretString::from(text.trim()))
+}
+
+/// What a store has at a place.
+#[derive(Clone)]
+enum Stored {
+    /// A text, which may be JSON.
+    Text(SecretString),
+    /// Texts by their names.
+    Data(Map<String, Value>),
+}
+
+impl Stored {
+    /// Returns the value, or that of a key in it.
+    fn value(self, key: Option<&str>) -> Result<SecretString, NotRead> {
+        use secrecy::ExposeSecret;
+        let unusable = |why: &str| Err(NotRead::Unusable(why.to_owned()));
+        let text = match (self, key) {
+            (Stored::Text(text), None) => text,
+            (Stored::Data(_), None) => return unusable("the reference has no key, as `#KEY`"),
+            (Stored::Text(text), Some(key)) => match serde_json::from_str::<Map<String, Value>>(text.expose_secret()) {
+                Ok(data) => of_key(&data, key)?,
+                Err(_) => return unusable("the value is no JSON object, so it has no keys"),
+            },
+            (Stored::Data(data), Some(key)) => of_key(&data, key)?,
+        };
+        match text.expose_secret() {
+            "" => unusable("the value is empty"),
+            text if text.len() > MAX_VALUE => unusable("the value is larger than 64 KiB"),
+            text if text.contains('\0') => unusable("the value has a byte that no variable can have"),
+            _ => Ok(text),
+        }
+    }
+}
+
+fn of_key(data: &Map<String, Value>, key: &str) -> Result<SecretString, NotRead> {
+    match data.get(key) {
+        Some(Value::String(text)) => Ok(text.as_str().into()),
+        Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string().into()),
+        Some(_) => Err(NotRead::Unusable(format!("the value of the key `{key}` is no text"))),
+        None => Err(NotRead::Unusable(format!("the secret has no key `{key}`"))),
+    }
+}
+
+/// Returns the text of a value, or the reason that it is none.
+fn text(bytes: Vec<u8>) -> Result<Stored, NotRead> {
+    let text = String::from_utf8(bytes).map_err(|_| NotRead::Unusable("the value is no text in UTF-8".to_owned()))?;
+    Ok(Stored::Text(text.into()))
+}

@@ -1,0 +1,1 @@
+//! `secrets` and `masks` in `tidelock check`: references with their rules, and errors with their places.
