@@ -6,6 +6,7 @@ mod executors;
 mod machine;
 mod receivers;
 pub(super) mod report;
+mod secrets;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -151,11 +152,17 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
     findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
-    let (state, executors, wake, hosts, web, receivers, machine) = tokio::join!(
+    let (state, executors, secrets, wake, hosts, web, receivers, machine) = tokio::join!(
         state::check(settings, asked),
         async {
             match &parts {
                 Some(parts) if !asked.from_outside => executors::check(settings, parts).await,
+                _ => Findings::default(),
+            }
+        },
+        async {
+            match &parts {
+                Some(parts) if !asked.from_outside => secrets::check(settings, parts).await,
                 _ => Findings::default(),
             }
         },
@@ -165,7 +172,7 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
         receivers::check(settings),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );
-    for part in [machine, state, executors, wake, hosts, web, receivers] {
+    for part in [machine, state, executors, secrets, wake, hosts, web, receivers] {
         findings.extend(part);
     }
     findings

@@ -4,6 +4,7 @@ mod errors;
 mod formats;
 mod guards;
 mod merging;
+mod secrets;
 
 use insta::assert_snapshot;
 use serde_json::Value;

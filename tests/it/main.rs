@@ -87,6 +87,7 @@ mod rotation;
 mod runs_pages;
 mod sandbox;
 mod second_host;
+mod secrets;
 mod sleep;
 mod stacked;
 mod state_locks;

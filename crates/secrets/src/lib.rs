@@ -11,7 +11,7 @@ mod http;
 #[cfg(test)]
 mod tests;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use http::Http;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 
 /// Largest value, in bytes.
 pub const MAX_VALUE: usize = 64 << 10;
-/// Time limit of all secrets of a job.
+/// Time limit of one secret, with the tokens that it needs.
 const TIME: Duration = Duration::from_secs(90);
 /// Secrets that are read at once.
 const AT_ONCE: usize = 8;
@@ -118,11 +118,10 @@ impl SecretReader {
             }
         }
         let tokens = Tokens::default();
-        let read = async |place: &SecretPlace| {
-            let read = tokio::time::timeout(TIME, self.place(place, &tokens)).await;
-            read.unwrap_or_else(|_| Err(NotRead::Unreachable { store: place.store(), tries: 1 }))
-        };
-        let reading = places.iter().map(|place| read(place));
+        let mut reading = Vec::new();
+        for place in &places {
+            reading.push(self.place(place, &tokens).boxed());
+        }
         let found: Vec<_> = futures::stream::iter(reading).buffered(AT_ONCE).collect().await;
         let value = |reference: &SecretReference| {
             let at = places.iter().position(|place| **place == reference.place);
@@ -137,6 +136,11 @@ impl SecretReader {
     }
 
     async fn place(&self, place: &SecretPlace, tokens: &Tokens) -> Result<Stored, NotRead> {
+        let read = tokio::time::timeout(TIME, self.stored(place, tokens)).await;
+        read.unwrap_or_else(|_| Err(NotRead::Unreachable { store: place.store(), tries: http::TRIES }))
+    }
+
+    async fn stored(&self, place: &SecretPlace, tokens: &Tokens) -> Result<Stored, NotRead> {
         match place {
             SecretPlace::GoogleSecretManager { version, .. } => self.google(version).await,
             SecretPlace::HashicorpVault { path } => self.hashicorp(path, &tokens.hashicorp).await,

@@ -16,6 +16,7 @@ use super::permissions::Allowed;
 use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
 use super::secrets::SecretRules;
+use super::secrets::reference::SecretReference;
 use super::team_authz::TeamAuthz;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ApplyScope, ConfigErrors, LockMode, LockScope, OnMerge, Requirement};
@@ -326,6 +327,18 @@ impl GlobalConfig {
             IdMatch::Exact(id) => Some(id.as_str()),
             IdMatch::Regex(_) => None,
         })
+    }
+
+    /// Returns the references of all secrets, each once.
+    pub fn secret_references(&self) -> Vec<&SecretReference> {
+        let mut found: Vec<&SecretReference> = Vec::new();
+        for reference in self.repos.iter().filter_map(|entry| entry.secrets.as_ref()).flat_map(SecretRules::references)
+        {
+            if !found.contains(&reference) {
+                found.push(reference);
+            }
+        }
+        found
     }
 
     /// Returns each `merge_method` with the host of its entry; without one for an entry with a pattern.

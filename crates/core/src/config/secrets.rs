@@ -173,6 +173,11 @@ impl SecretRules {
         secrets
     }
 
+    /// Returns the references of all rules.
+    pub(super) fn references(&self) -> impl Iterator<Item = &SecretReference> {
+        self.0.iter().flat_map(|rule| rule.env.iter().map(|(_, reference)| reference))
+    }
+
     /// Returns the index of the rule from which a project has a variable in a stage, from 0; absent if it has none.
     pub fn index_for(&self, dir: &str, workspace: &str, stage: SecretStage, variable: &str) -> Option<usize> {
         self.0.iter().rposition(|rule| {

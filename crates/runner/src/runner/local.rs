@@ -231,7 +231,7 @@ impl Local {
         spec: &JobSpec,
         place: &Place,
         io: &Io<'_>,
-        steps: &JobSteps<'_>,
+        &JobSteps { killed, timeline, secrets }: &JobSteps<'_>,
     ) -> Result<StepsRan, Broken> {
         // Steps of other projects may have run in the tree since the job was prepared.
         if place.in_dir(|_| Ok(())).await.is_err() {
@@ -249,7 +249,6 @@ impl Local {
         })?;
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
         let (plan, folder) = (plan.as_ref(), folder.as_ref());
-        let JobSteps { killed, timeline, secrets } = *steps;
         let job = StageJob { local: self, spec, place, io, killed, timeline, copies: &copies, plan, folder, secrets };
         let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
