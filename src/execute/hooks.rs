@@ -12,8 +12,8 @@ use crate::config::global::Hook;
 use crate::domain::reply::Message;
 use crate::domain::state::{JobState, StatusState};
 use crate::meters::RunPhase;
-use crate::process::Invocation;
-use crate::runner::local::{Surroundings, environment};
+use crate::process::{Invocation, Redactor};
+use crate::runner::local::{Surroundings, environment, masking};
 use crate::store::is_deposed;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -92,6 +92,7 @@ async fn run(
     root: &Path,
     more: &[(&str, String)],
 ) -> Result<Option<String>> {
+    let redactor = masking(&ctx.redactor, &work.rules.masks).map_err(anyhow::Error::msg)?;
     let pre = kind == PRE_HOOK;
     let title = if pre { "Pre" } else { "Post" };
     let description = hook.description.clone().unwrap_or_else(|| format!("{title} workflow hook #{number}"));
@@ -107,7 +108,7 @@ async fn run(
     let sink = |line: &str| log.line(line);
     let finished = async {
         let invocation = invocation(ctx, work, hook, root, more).await?;
-        crate::process::run(invocation, &ctx.redactor, &work.cancel.token, Some(&sink)).await
+        crate::process::run(invocation, &redactor, &work.cancel.token, Some(&sink)).await
     };
     let failed = match finished.await {
         Ok(finished) if finished.code == Some(0) => None,
@@ -117,7 +118,7 @@ async fn run(
         }
         Err(error) => Some(format!("{error:#}")),
     };
-    let said = status_text(ctx, root).await;
+    let said = status_text(&redactor, root).await;
     let ended = if failed.is_none() { (StatusState::Success, "succeeded") } else { (StatusState::Failure, "failed") };
     let status = status(ended.0, said.as_deref().unwrap_or(ended.1));
     if let Some(output) = &failed {
@@ -158,7 +159,7 @@ async fn invocation(
 
 /// Returns the text that the hook wrote for its status, without secrets; `None` if there is no such file of its own, or one that is too
 /// large.
-async fn status_text(ctx: &Context, root: &Path) -> Option<String> {
+async fn status_text(redactor: &Redactor, root: &Path) -> Option<String> {
     let read = in_root(root, |root| root.read(Path::new(STATUS_FILE), STATUS_FILE_LIMIT)).await;
     let bytes = match read {
         Ok(bytes) => bytes?,
@@ -167,7 +168,7 @@ async fn status_text(ctx: &Context, root: &Path) -> Option<String> {
             return None;
         }
     };
-    let masked = ctx.redactor.redact(&String::from_utf8_lossy(&bytes));
+    let masked = redactor.redact(&String::from_utf8_lossy(&bytes));
     let text: String = masked.trim().chars().take(STATUS_TEXT_LIMIT).collect();
     (!text.is_empty()).then_some(text)
 }

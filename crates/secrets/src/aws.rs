@@ -7,14 +7,14 @@ mod signature;
 #[cfg(test)]
 pub(crate) mod tests_support;
 
-use crate::http::{Answer, Refusal, Way};
-use crate::{NotRead, SecretReader, Stored};
+use crate::http::{Refusal, StoreAnswer, Way};
+use crate::{NotRead, SecretReader, StoredSecret};
 use credentials::AwsCredentials;
 use jiff::Timestamp;
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
-use signature::Signed;
+use signature::SignedRequest;
 use tidelock_core::config::secrets::reference::Arn;
 use tokio::sync::OnceCell;
 use url::Url;
@@ -93,7 +93,7 @@ impl SecretReader {
         arn: &Arn,
         service: AwsService,
         credentials: &OnceCell<AwsCredentials>,
-    ) -> Result<Stored, NotRead> {
+    ) -> Result<StoredSecret, NotRead> {
         let AwsCall { store, name, target, endpoint, body } = service.call(arn);
         let credentials = credentials.get_or_try_init(|| self.aws_credentials(arn, store)).await?;
         let host = format!("https://{name}.{}.{}", arn.region, suffix(&arn.partition));
@@ -102,7 +102,7 @@ impl SecretReader {
         let url = Url::parse(&format!("{endpoint}/")).map_err(unusable)?;
         let make = |client: &Client| {
             let headers = [("content-type", JSON), ("x-amz-target", target)];
-            let signed = Signed { method: "POST", url: &url, headers: &headers, body: body.as_bytes() };
+            let signed = SignedRequest { method: "POST", url: &url, headers: &headers, body: body.as_bytes() };
             let signature = signed.headers(credentials, &arn.region, name, Timestamp::now());
             let request = client.post(url.clone()).body(body.clone());
             headers.into_iter().fold(request, |request, (name, value)| request.header(name, value)).headers(signature)
@@ -113,7 +113,7 @@ impl SecretReader {
             AwsService::Parameters => Some(answer.json::<FoundParameter>(store)?.parameter.value),
         };
         let value = value.ok_or_else(|| NotRead::Unusable("the value is binary, not a text".to_owned()))?;
-        Ok(Stored::Text(value.into()))
+        Ok(StoredSecret::Text(value.into()))
     }
 }
 
@@ -127,7 +127,7 @@ fn suffix(partition: &str) -> &'static str {
 
 /// AWS says what is wrong by the name of the error; its status is 400 for most.
 /// <https://docs.aws.amazon.com/secretsmanager/latest/apireference/CommonErrors.html>
-fn meaning(answer: &Answer) -> Refusal {
+fn meaning(answer: &StoreAnswer) -> Refusal {
     let AwsRefusal { kind } = serde_json::from_str(&answer.text()).unwrap_or_default();
     match kind.rsplit('#').next().unwrap_or_default() {
         "ResourceNotFoundException" | "ParameterNotFound" | "ParameterVersionNotFound" => Refusal::NotFound,

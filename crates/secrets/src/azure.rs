@@ -2,8 +2,8 @@
 //! <https://learn.microsoft.com/rest/api/keyvault/secrets/get-secret/get-secret>. The token is one of Microsoft Entra ID for a federated token
 //! of the workload or a client secret, or that of a managed identity.
 
-use crate::http::{Answer, Refusal, Way};
-use crate::{NotRead, SecretReader, Stored};
+use crate::http::{Refusal, StoreAnswer, Way};
+use crate::{NotRead, SecretReader, StoredSecret};
 use reqwest::Client;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -25,16 +25,16 @@ struct KeyVaultSecret {
 }
 
 #[derive(Deserialize)]
-struct AccessToken {
+struct EntraToken {
     access_token: String,
 }
 
 impl SecretReader {
-    pub(crate) async fn azure(&self, url: &str, token: &OnceCell<SecretString>) -> Result<Stored, NotRead> {
+    pub(crate) async fn azure(&self, url: &str, token: &OnceCell<SecretString>) -> Result<StoredSecret, NotRead> {
         let token = token.get_or_try_init(|| self.azure_token(resource(url))).await?;
         let make = |client: &Client| client.get(url).query(&[VERSION]).bearer_auth(token.expose_secret());
         let answer = self.http.send(STORE, Way::Usual, make, meaning).await?;
-        Ok(Stored::Text(answer.json::<KeyVaultSecret>(STORE)?.value.into()))
+        Ok(StoredSecret::Text(answer.json::<KeyVaultSecret>(STORE)?.value.into()))
     }
 
     async fn azure_token(&self, resource: &str) -> Result<SecretString, NotRead> {
@@ -63,7 +63,7 @@ impl SecretReader {
             client.post(&url).header("Content-Type", "application/x-www-form-urlencoded").body(body.clone())
         };
         let answer = self.http.send(STORE, Way::Usual, make, meaning).await.map_err(refused_login)?;
-        Ok(answer.json::<AccessToken>(STORE)?.access_token.into())
+        Ok(answer.json::<EntraToken>(STORE)?.access_token.into())
     }
 
     /// Asks the identity service of Azure's containers and functions, or of a virtual machine.
@@ -79,7 +79,7 @@ impl SecretReader {
         query.extend(client.map(|client| ("client_id", client)));
         let make = |client: &Client| client.get(&url).query(&query).header(header.0, header.1);
         let answer = self.http.send(STORE, Way::Direct, make, meaning).await.map_err(refused_login)?;
-        Ok(answer.json::<AccessToken>(STORE)?.access_token.into())
+        Ok(answer.json::<EntraToken>(STORE)?.access_token.into())
     }
 }
 
@@ -93,7 +93,7 @@ fn resource(url: &str) -> &'static str {
     }
 }
 
-fn meaning(answer: &Answer) -> Refusal {
+fn meaning(answer: &StoreAnswer) -> Refusal {
     Refusal::of_status(answer.status)
 }
 

@@ -2,7 +2,7 @@
 //! <https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access>
 
 use crate::http::{Refusal, Way, unknown_answer};
-use crate::{NotRead, SecretReader, Stored, text};
+use crate::{NotRead, SecretReader, StoredSecret, text};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use google_cloud_auth::credentials::{Builder, CacheableResource, Credentials, anonymous};
@@ -19,12 +19,12 @@ const TOKEN_TIME: Duration = Duration::from_secs(20);
 
 #[derive(Deserialize)]
 struct AccessedVersion {
-    payload: Payload,
+    payload: VersionPayload,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Payload {
+struct VersionPayload {
     #[serde(default)]
     data: String,
     /// A number of 64 bits, which JSON has as a text.
@@ -32,7 +32,7 @@ struct Payload {
 }
 
 impl SecretReader {
-    pub(crate) async fn google(&self, version: &str) -> Result<Stored, NotRead> {
+    pub(crate) async fn google(&self, version: &str) -> Result<StoredSecret, NotRead> {
         let address = self.address(ENDPOINT).unwrap_or_else(|| ADDRESS.to_owned());
         let headers = self.google_headers(&address).await?;
         let url = format!("{address}/v1/{version}:access");

@@ -2,8 +2,8 @@
 //! The token is that of the environment or a file, or that of a login with a role and a JWT, as of a Kubernetes service account:
 //! <https://developer.hashicorp.com/vault/api-docs/auth/kubernetes>, <https://developer.hashicorp.com/vault/api-docs/auth/jwt>
 
-use crate::http::{Answer, Refusal, Way, unknown_answer};
-use crate::{NotRead, SecretReader, Stored};
+use crate::http::{Refusal, StoreAnswer, Way, unknown_answer};
+use crate::{NotRead, SecretReader, StoredSecret};
 use reqwest::{Client, RequestBuilder, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -20,17 +20,17 @@ struct ReadSecret {
 }
 
 #[derive(Deserialize)]
-struct Login {
-    auth: LoginToken,
+struct VaultLogin {
+    auth: VaultToken,
 }
 
 #[derive(Deserialize)]
-struct LoginToken {
+struct VaultToken {
     client_token: String,
 }
 
 impl SecretReader {
-    pub(crate) async fn hashicorp(&self, path: &str, token: &OnceCell<SecretString>) -> Result<Stored, NotRead> {
+    pub(crate) async fn hashicorp(&self, path: &str, token: &OnceCell<SecretString>) -> Result<StoredSecret, NotRead> {
         let address = self.address("VAULT_ADDR").ok_or_else(|| without("VAULT_ADDR is not set"))?;
         let token = token.get_or_try_init(|| self.hashicorp_token(&address)).await?;
         let url = format!("{address}/v1/{path}");
@@ -39,7 +39,7 @@ impl SecretReader {
         let ReadSecret { data } = answer.json(STORE)?;
         let data = data.ok_or_else(|| unknown_answer(STORE))?;
         // Version 2 of the engine for keys and values has them below `data`, beside `metadata`.
-        Ok(Stored::Data(match (data.get("data"), data.get("metadata")) {
+        Ok(StoredSecret::Data(match (data.get("data"), data.get("metadata")) {
             (Some(Value::Object(inner)), Some(Value::Object(_))) => inner.clone(),
             // A version that is deleted.
             (Some(Value::Null), Some(Value::Object(_))) => return Err(NotRead::NotFound { store: STORE }),
@@ -68,7 +68,7 @@ impl SecretReader {
             }
             other => other,
         })?;
-        Ok(answer.json::<Login>(STORE)?.auth.client_token.into())
+        Ok(answer.json::<VaultLogin>(STORE)?.auth.client_token.into())
     }
 
     /// Adds the header without which Vault's agents refuse a request, and the namespace.
@@ -83,7 +83,7 @@ impl SecretReader {
 
 /// Status 412 means that a standby does not know the token yet.
 /// <https://developer.hashicorp.com/vault/api-docs#http-status-codes>
-fn meaning(answer: &Answer) -> Refusal {
+fn meaning(answer: &StoreAnswer) -> Refusal {
     match answer.status {
         StatusCode::PRECONDITION_FAILED => Refusal::Busy,
         status => Refusal::of_status(status),

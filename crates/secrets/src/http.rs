@@ -23,7 +23,7 @@ const MAX_ANSWER: usize = 1 << 20;
 
 /// The clients, made when they are first needed.
 #[derive(Default)]
-pub(crate) struct Http {
+pub(crate) struct StoreClients {
     client: OnceCell<Client>,
     /// Uses no proxy: for the identity that the machine itself gives.
     direct: OnceCell<Client>,
@@ -39,7 +39,7 @@ pub(crate) enum Way {
 }
 
 /// An answer that is no error of the server or the network.
-pub(crate) struct Answer {
+pub(crate) struct StoreAnswer {
     pub(crate) status: StatusCode,
     body: Vec<u8>,
 }
@@ -67,7 +67,7 @@ impl Refusal {
     }
 }
 
-impl Answer {
+impl StoreAnswer {
     /// Reads the body as JSON. The parser's message is dropped: it may quote the value.
     pub(crate) fn json<T: DeserializeOwned>(&self, store: &'static str) -> Result<T, NotRead> {
         serde_json::from_slice(&self.body).map_err(|_| unknown_answer(store))
@@ -83,15 +83,15 @@ pub(crate) fn unknown_answer(store: &'static str) -> NotRead {
     NotRead::Unusable(format!("the answer of {store} has an unknown form"))
 }
 
-impl Http {
+impl StoreClients {
     /// Sends a request that `make` makes for each try, and returns a successful answer. `means` says what a refusal means.
     pub(crate) async fn send(
         &self,
         store: &'static str,
         way: Way,
         make: impl Fn(&Client) -> RequestBuilder,
-        means: impl Fn(&Answer) -> Refusal,
-    ) -> Result<Answer, NotRead> {
+        means: impl Fn(&StoreAnswer) -> Refusal,
+    ) -> Result<StoreAnswer, NotRead> {
         let client = self.client(store, way).await?;
         let mut pauses = tidelock_retry::jittered(PAUSES.0, PAUSES.1).build();
         let mut last = String::new();
@@ -143,7 +143,7 @@ impl Http {
 }
 
 /// Sends a request once, and reads a bounded part of the answer.
-async fn read(request: RequestBuilder) -> Result<Answer, reqwest::Error> {
+async fn read(request: RequestBuilder) -> Result<StoreAnswer, reqwest::Error> {
     let mut response = request.send().await?;
     let (status, mut body) = (response.status(), Vec::new());
     while let Some(chunk) = response.chunk().await? {
@@ -153,7 +153,7 @@ async fn read(request: RequestBuilder) -> Result<Answer, reqwest::Error> {
             break;
         }
     }
-    Ok(Answer { status, body })
+    Ok(StoreAnswer { status, body })
 }
 
 fn chain(error: &reqwest::Error) -> String {

@@ -12,7 +12,7 @@ mod http;
 mod tests;
 
 use futures::{FutureExt, StreamExt};
-use http::Http;
+use http::StoreClients;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ pub struct SecretNotRead {
 pub struct SecretReader {
     /// Variables of this process, which the clients of the stores read too.
     variables: BTreeMap<String, String>,
-    http: Http,
+    http: StoreClients,
     google: OnceCell<google_cloud_auth::credentials::Credentials>,
 }
 
@@ -99,7 +99,7 @@ impl SecretReader {
     pub fn new(variables: BTreeMap<String, String>) -> SecretReader {
         // Needed before anything is read over TLS. An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        SecretReader { variables, http: Http::default(), google: OnceCell::new() }
+        SecretReader { variables, http: StoreClients::default(), google: OnceCell::new() }
     }
 
     /// Returns the values of variables, in the order of their names. Each place is read once.
@@ -135,12 +135,12 @@ impl SecretReader {
         values.collect()
     }
 
-    async fn place(&self, place: &SecretPlace, tokens: &Tokens) -> Result<Stored, NotRead> {
+    async fn place(&self, place: &SecretPlace, tokens: &Tokens) -> Result<StoredSecret, NotRead> {
         let read = tokio::time::timeout(TIME, self.stored(place, tokens)).await;
         read.unwrap_or_else(|_| Err(NotRead::Unreachable { store: place.store(), tries: http::TRIES }))
     }
 
-    async fn stored(&self, place: &SecretPlace, tokens: &Tokens) -> Result<Stored, NotRead> {
+    async fn stored(&self, place: &SecretPlace, tokens: &Tokens) -> Result<StoredSecret, NotRead> {
         match place {
             SecretPlace::GoogleSecretManager { version, .. } => self.google(version).await,
             SecretPlace::HashicorpVault { path } => self.hashicorp(path, &tokens.hashicorp).await,
@@ -182,26 +182,28 @@ fn read_token(path: &Path) -> std::io::Result<SecretString> {
 
 /// What a store has at a place.
 #[derive(Clone)]
-enum Stored {
+enum StoredSecret {
     /// A text, which may be JSON.
     Text(SecretString),
     /// Texts by their names.
     Data(Map<String, Value>),
 }
 
-impl Stored {
+impl StoredSecret {
     /// Returns the value, or that of a key in it.
     fn value(self, key: Option<&str>) -> Result<SecretString, NotRead> {
         use secrecy::ExposeSecret;
         let unusable = |why: &str| Err(NotRead::Unusable(why.to_owned()));
         let text = match (self, key) {
-            (Stored::Text(text), None) => text,
-            (Stored::Data(_), None) => return unusable("the reference has no key, as `#KEY`"),
-            (Stored::Text(text), Some(key)) => match serde_json::from_str::<Map<String, Value>>(text.expose_secret()) {
-                Ok(data) => of_key(&data, key)?,
-                Err(_) => return unusable("the value is no JSON object, so it has no keys"),
-            },
-            (Stored::Data(data), Some(key)) => of_key(&data, key)?,
+            (StoredSecret::Text(text), None) => text,
+            (StoredSecret::Data(_), None) => return unusable("the reference has no key, as `#KEY`"),
+            (StoredSecret::Text(text), Some(key)) => {
+                match serde_json::from_str::<Map<String, Value>>(text.expose_secret()) {
+                    Ok(data) => of_key(&data, key)?,
+                    Err(_) => return unusable("the value is no JSON object, so it has no keys"),
+                }
+            }
+            (StoredSecret::Data(data), Some(key)) => of_key(&data, key)?,
         };
         match text.expose_secret() {
             "" => unusable("the value is empty"),
@@ -222,7 +224,7 @@ fn of_key(data: &Map<String, Value>, key: &str) -> Result<SecretString, NotRead>
 }
 
 /// Returns the text of a value, or the reason that it is none.
-fn text(bytes: Vec<u8>) -> Result<Stored, NotRead> {
+fn text(bytes: Vec<u8>) -> Result<StoredSecret, NotRead> {
     let text = String::from_utf8(bytes).map_err(|_| NotRead::Unusable("the value is no text in UTF-8".to_owned()))?;
-    Ok(Stored::Text(text.into()))
+    Ok(StoredSecret::Text(text.into()))
 }

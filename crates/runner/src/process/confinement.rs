@@ -35,7 +35,7 @@ impl Confinement {
 /// The bounds that all children of a server share. Paths are absolute; links in them are followed when a child is started.
 #[derive(Debug, Default)]
 pub struct SharedBounds {
-    named: Named,
+    named: NamedPaths,
     reused: Mutex<Option<Reused>>,
 }
 
@@ -52,7 +52,7 @@ type OwnPath = ((u64, u64), Reach);
 
 /// The directories that the bounds name.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Named {
+struct NamedPaths {
     hidden: Vec<PathBuf>,
     kept: Vec<PathBuf>,
     writable: Vec<PathBuf>,
@@ -62,7 +62,7 @@ struct Named {
 #[derive(Debug)]
 struct Listing {
     /// The directories from which the list was computed, with links resolved.
-    real: Named,
+    real: NamedPaths,
     /// The directories whose entries were listed.
     listed: BTreeMap<PathBuf, DirectoryStamp>,
     reaches: BTreeMap<PathBuf, Reach>,
@@ -85,7 +85,7 @@ impl SharedBounds {
     /// Children can open nothing below `hidden` and change nothing below `kept`, even if `writable` names it. Elsewhere they can read
     /// everything, and change files below `writable`.
     pub fn new(hidden: Vec<PathBuf>, kept: Vec<PathBuf>, writable: Vec<PathBuf>) -> SharedBounds {
-        SharedBounds { named: Named { hidden, kept, writable }, reused: Mutex::default() }
+        SharedBounds { named: NamedPaths { hidden, kept, writable }, reused: Mutex::default() }
     }
 
     /// Returns the rules for a child that can reach these files, too.
@@ -122,13 +122,13 @@ impl Reused {
     }
 }
 
-impl Named {
+impl NamedPaths {
     /// Returns the directories with links resolved. Missing ones are left out.
     ///
     /// # Errors
     ///
     /// If a hidden path cannot be resolved: a step may have closed a directory above it.
-    fn real(&self) -> io::Result<Named> {
+    fn real(&self) -> io::Result<NamedPaths> {
         let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         let resolve = |path: &PathBuf| match path.canonicalize() {
             Err(error) if is_gone(&error) => None,
@@ -137,7 +137,7 @@ impl Named {
         let hidden = self.hidden.iter().filter_map(resolve).collect::<io::Result<_>>()?;
         let kept = |path: &PathBuf| resolve(path).map(|real| real.unwrap_or_else(|_| path.clone()));
         let writable = |path: &PathBuf| path.canonicalize().ok();
-        Ok(Named {
+        Ok(NamedPaths {
             hidden,
             kept: self.kept.iter().filter_map(kept).collect(),
             writable: self.writable.iter().filter_map(writable).collect(),
@@ -146,7 +146,7 @@ impl Named {
 }
 
 impl Listing {
-    fn new(real: Named) -> Listing {
+    fn new(real: NamedPaths) -> Listing {
         let (listed, reaches, identities) = Default::default();
         let mut listing = Listing { real, listed, reaches, identities, is_complete: true };
         let hidden = listing.real.hidden.clone();
@@ -230,7 +230,7 @@ mod tests {
         std::fs::write(root.join("file"), "").unwrap();
         let found = |from: &str, hidden: &[&str]| {
             let hidden: Vec<PathBuf> = hidden.iter().map(|path| root.join(path)).collect();
-            let mut listing = Listing::new(Named::default());
+            let mut listing = Listing::new(NamedPaths::default());
             listing.add(root.join(from), &hidden, Reach::Write);
             let below = |path: &PathBuf| path.strip_prefix(&root).ok().map(|path| path.to_str().unwrap().to_owned());
             listing.reaches.keys().filter_map(below).collect::<Vec<String>>()
@@ -303,7 +303,7 @@ mod tests {
         for folder in ["tree", "other"] {
             std::fs::create_dir(path(folder)).unwrap();
         }
-        let mut reused = Reused { listing: Listing::new(Named::default()), rules: VecDeque::new() };
+        let mut reused = Reused { listing: Listing::new(NamedPaths::default()), rules: VecDeque::new() };
         let mut rules = |name: &str, reach| {
             let target = RuleTarget::open(&path(name)).unwrap();
             reused.rules(vec![(target.identity().unwrap(), reach)], &[(target, reach)]).unwrap()
@@ -331,7 +331,7 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let cache = dir.path().canonicalize().unwrap().join("cache");
         std::fs::create_dir(&cache).unwrap();
-        let listing = Listing::new(Named { writable: vec![cache.clone()], ..Named::default() });
+        let listing = Listing::new(NamedPaths { writable: vec![cache.clone()], ..NamedPaths::default() });
         let mut reused = Reused { listing, rules: VecDeque::new() };
         reused.rules(Vec::new(), &[]).unwrap();
         assert!(reused.listing.is_current());

@@ -281,3 +281,41 @@ async fn a_process_that_is_gone_has_no_children_and_has_ended() {
     assert!(platform::children_of(gone).unwrap().is_empty());
     platform::await_end(gone, Duration::from_secs(60)).unwrap();
 }
+
+#[test]
+fn values_are_masked_between_quotes_of_json_and_hcl() {
+    let redactor = secrets(&["pa\"ss\\wo<rd>${x}"]);
+    for text in [
+        r#"+ x = "pa\"ss\\wo<rd>$${x}""#,
+        r#"{"x":"pa\"ss\\wo<rd>${x}"}"#,
+        r#"{"x":"pa\"ss\\wo\u003crd\u003e${x}"}"#,
+        "pa\"ss\\wo<rd>${x}",
+    ] {
+        let masked = redactor.redact(text);
+        assert!(masked.contains("<redacted>") && !masked.contains("wo"), "{text}: {masked}");
+    }
+}
+
+#[test]
+fn masks_hide_what_they_match_except_totals() {
+    use crate::terraform::summary::{is_total, strip_ansi};
+    let regexes = [r"xoxb-[0-9a-z-]+", r"\d+", "key: split"].map(|text| regex::Regex::new(text).unwrap());
+    let masks = Masks { regexes: regexes.into(), plain: strip_ansi, spares: is_total };
+    let redactor = secrets(&["hunter22"]).with_masks(masks).with(vec![SecretString::from("later-secret")]);
+    for (text, masked) in [
+        ("a xoxb-1-a b 12\nnext 3", "a <redacted> b <redacted>\nnext <redacted>"),
+        ("pw hunter22 and later-secret", "pw <redacted> and <redacted>"),
+        ("\u{1b}[1mkey:\u{1b}[0m split\u{1b}[32m!\u{1b}[0m", "<redacted>!"),
+        ("\u{1b}[1mplain\u{1b}[0m", "\u{1b}[1mplain\u{1b}[0m"),
+        ("Plan: 1 to add, 2 to change, 3 to destroy.", "Plan: 1 to add, 2 to change, 3 to destroy."),
+        ("\u{1b}[1mPlan:\u{1b}[0m 1 to add.", "\u{1b}[1mPlan:\u{1b}[0m 1 to add."),
+        (
+            "Apply complete! Resources: 4 added, 0 changed, 0 destroyed.",
+            "Apply complete! Resources: 4 added, 0 changed, 0 destroyed.",
+        ),
+        ("Plan: 1 to add, customer 4711", "Plan: <redacted> to add, customer <redacted>"),
+        ("Plan: 1 to add. 4711", "Plan: <redacted> to add. <redacted>"),
+    ] {
+        assert_eq!(redactor.redact(text), masked, "{text}");
+    }
+}

@@ -36,6 +36,7 @@ pub use home::RunFolder;
 pub use modules::{ModuleOrigin, ModuleOrigins};
 pub use policies::EXTRA_POLICY_SET;
 pub use sealed::{FOLDER as SEALED_FOLDER, has_commands};
+pub use secrets::masking;
 pub use separation::{Separation, SeparationSettings, Surroundings, folder_of_runs};
 
 use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, StepProblem};

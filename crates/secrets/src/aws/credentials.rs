@@ -2,7 +2,7 @@
 //! <https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html>
 
 use super::suffix;
-use crate::http::{Answer, Refusal, Way, unknown_answer};
+use crate::http::{Refusal, StoreAnswer, Way, unknown_answer};
 use crate::{NotRead, SecretReader};
 use reqwest::{Client, Method};
 use secrecy::{ExposeSecret, SecretString};
@@ -158,7 +158,7 @@ impl SecretReader {
     }
 }
 
-fn meaning(answer: &Answer) -> Refusal {
+fn meaning(answer: &StoreAnswer) -> Refusal {
     Refusal::of_status(answer.status)
 }
 

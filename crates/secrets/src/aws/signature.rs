@@ -12,7 +12,7 @@ use url::Url;
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// A request to sign.
-pub(super) struct Signed<'a> {
+pub(super) struct SignedRequest<'a> {
     pub(super) method: &'static str,
     /// An address whose path and query need no more escaping.
     pub(super) url: &'a Url,
@@ -21,7 +21,7 @@ pub(super) struct Signed<'a> {
     pub(super) body: &'a [u8],
 }
 
-impl Signed<'_> {
+impl SignedRequest<'_> {
     /// Returns the headers of the signature.
     pub(super) fn headers(
         &self,
@@ -96,7 +96,7 @@ mod tests {
             session_token: token.map(Into::into),
         };
         let url = Url::parse("https://example.amazonaws.com/").unwrap();
-        let signed = Signed { method, url: &url, headers, body: body.as_bytes() };
+        let signed = SignedRequest { method, url: &url, headers, body: body.as_bytes() };
         let headers = signed.headers(&credentials, "us-east-1", "service", "2015-08-30T12:36:00Z".parse().unwrap());
         let value = headers["authorization"].to_str().unwrap();
         value.split_once("aws4_request, SignedHeaders=").unwrap().1.replace(", Signature=", " ")

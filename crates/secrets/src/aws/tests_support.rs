@@ -1,7 +1,7 @@
 //! Signs a request again as a service does to check it. The signatures themselves are checked with AWS's test suite.
 
 use super::credentials::AwsCredentials;
-use super::signature::Signed;
+use super::signature::SignedRequest;
 use http::HeaderMap;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -17,7 +17,7 @@ pub(crate) fn authorization(headers: HeaderMap, body: &str, region: &str, servic
     };
     let url = Url::parse(&format!("http://{}/", header("host"))).unwrap();
     let signed = [("content-type", header("content-type")), ("x-amz-target", header("x-amz-target"))];
-    let signed = Signed { method: "POST", url: &url, headers: &signed, body: body.as_bytes() };
+    let signed = SignedRequest { method: "POST", url: &url, headers: &signed, body: body.as_bytes() };
     let now = DateTime::strptime("%Y%m%dT%H%M%SZ", header("x-amz-date")).unwrap();
     let now = now.to_zoned(TimeZone::UTC).unwrap().timestamp();
     signed.headers(&credentials, region, service, now)["authorization"].to_str().unwrap().to_owned()

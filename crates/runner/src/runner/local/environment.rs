@@ -201,6 +201,13 @@ mod tests {
     }
 
     #[test]
+    fn no_secret_replaces_a_variable_of_the_pull_request() {
+        for name in OF_PULL {
+            assert!(tidelock_core::config::secrets::is_reserved(name), "{name}");
+        }
+    }
+
+    #[test]
     fn comment_args_are_escaped_letter_by_letter() {
         assert_eq!(comment_args(&["-var".into(), "v=x".into()]), r"\-\v\a\r,\v\=\x");
     }

@@ -26,16 +26,20 @@ impl JobSecrets {
     }
 }
 
+/// Returns a redactor that also masks what these masks of the configuration match. An error names one that is not valid.
+pub fn masking(redactor: &Redactor, masks: &[String]) -> Result<Redactor, String> {
+    let regexes = masks.iter().map(|text| mask(text)).collect::<Result<Vec<_>, _>>()?;
+    Ok(redactor.with_masks(Masks { regexes, plain: strip_ansi, spares: is_total }))
+}
+
 impl Local {
     /// Reads the secrets of a job, before its first step.
     pub(super) async fn secrets(&self, spec: &JobSpec, io: &Io<'_>) -> Result<JobSecrets, Broken> {
-        let regexes = spec.project.masks.iter().map(|text| mask(text));
-        let regexes = regexes.collect::<Result<Vec<_>, _>>().map_err(|error| {
+        let redactor = masking(&self.redactor, &spec.project.masks).map_err(|error| {
             // Checked where the configuration is read; a specification may come from another version.
             let problem = StepProblem::NotStarted { program: "the first step".into(), error, init: false };
             Broken::Problem(problem, String::new())
         })?;
-        let redactor = self.redactor.with_masks(Masks { regexes, plain: strip_ansi, spares: is_total });
         let wanted = spec.project.secrets.for_command(spec.command.name);
         if wanted.is_empty() || spec.steps == Steps::Version {
             return Ok(JobSecrets { values: Vec::new(), redactor });
