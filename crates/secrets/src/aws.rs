@@ -3,9 +3,7 @@
 //! <https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameter.html>
 
 pub(crate) mod credentials;
-mod signature;
-#[cfg(test)]
-pub(crate) mod tests_support;
+pub(crate) mod signature;
 
 use crate::http::{Refusal, StoreAnswer, Way};
 use crate::{NotRead, SecretReader, StoredSecret};
@@ -28,7 +26,7 @@ pub(crate) enum AwsService {
     Parameters,
 }
 
-/// How a service is called.
+/// A call of a service.
 struct AwsCall {
     store: &'static str,
     /// Its name in hosts and signatures.

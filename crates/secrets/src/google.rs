@@ -1,5 +1,5 @@
 //! Google Secret Manager. A version is read by `GET /v1/{name}:access`, whose answer has the value in base64 with its CRC-32C:
-//! <https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access>
+//! <https://cloud.google.com/secret-manager/docs/access-secret-version>
 
 use crate::http::{Refusal, Way, unknown_answer};
 use crate::{NotRead, SecretReader, StoredSecret, text};

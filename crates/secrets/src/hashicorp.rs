@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 const STORE: &str = "HashiCorp Vault";
-/// Where Kubernetes puts the token of a pod's service account.
+/// File in which Kubernetes puts the token of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 #[derive(Deserialize)]

@@ -29,7 +29,7 @@ pub(crate) struct StoreClients {
     direct: OnceCell<Client>,
 }
 
-/// Which client sends a request.
+/// The client that sends a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// As the environment has it, by a proxy or not.
@@ -44,7 +44,7 @@ pub(crate) struct StoreAnswer {
     body: Vec<u8>,
 }
 
-/// What a refusal means, if the store says it better than its status.
+/// Meaning of a refusal, if the store says it better than its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Denied,

@@ -58,7 +58,7 @@ pub enum NotRead {
     NoIdentity {
         /// Name of the store.
         store: &'static str,
-        /// What is missing, in words.
+        /// The part that is missing, in words.
         why: String,
     },
     /// The answer cannot be used.
@@ -180,7 +180,7 @@ fn read_token(path: &Path) -> std::io::Result<SecretString> {
     Ok(SecretString::from(text.trim()))
 }
 
-/// What a store has at a place.
+/// Content of a place in a store.
 #[derive(Clone)]
 enum StoredSecret {
     /// A text, which may be JSON.

@@ -12,18 +12,18 @@ use url::Url;
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// A request to sign.
-pub(super) struct SignedRequest<'a> {
-    pub(super) method: &'static str,
+pub(crate) struct SignedRequest<'a> {
+    pub(crate) method: &'static str,
     /// An address whose path and query need no more escaping.
-    pub(super) url: &'a Url,
+    pub(crate) url: &'a Url,
     /// Headers besides those of the signature, by names in lower case.
-    pub(super) headers: &'a [(&'a str, &'a str)],
-    pub(super) body: &'a [u8],
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: &'a [u8],
 }
 
 impl SignedRequest<'_> {
     /// Returns the headers of the signature.
-    pub(super) fn headers(
+    pub(crate) fn headers(
         &self,
         credentials: &AwsCredentials,
         region: &str,

@@ -1,12 +1,34 @@
 //! AWS Secrets Manager, parameters, and the places of credentials.
 
 use super::*;
-use crate::aws::tests_support::authorization;
+use crate::aws::credentials::AwsCredentials;
+use crate::aws::signature::SignedRequest;
+use axum::http::HeaderMap;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use serde_json::json;
+use url::Url;
 
 const SECRET: &str = "aws:arn:aws:secretsmanager:eu-west-1:123456789012:secret:db/main-AbCdEf";
 const PARAMETER: &str = "aws:arn:aws:ssm:eu-west-1:123456789012:parameter/db/password";
 const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "example-key")];
+
+/// Returns the header `Authorization` that a request with these headers and this body has to have: signed again, as a service does to check
+/// it. The signatures themselves are checked with the test suite of AWS.
+fn authorization(headers: &HeaderMap, body: &str, region: &str, service: &str) -> String {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let credentials = AwsCredentials {
+        key_id: "AKIDEXAMPLE".to_owned(),
+        secret_key: "example-key".into(),
+        session_token: headers.contains_key("x-amz-security-token").then(|| "session".into()),
+    };
+    let url = Url::parse(&format!("http://{}/", header("host"))).unwrap();
+    let signed = [("content-type", header("content-type")), ("x-amz-target", header("x-amz-target"))];
+    let signed = SignedRequest { method: "POST", url: &url, headers: &signed, body: body.as_bytes() };
+    let now = DateTime::strptime("%Y%m%dT%H%M%SZ", header("x-amz-date")).unwrap();
+    let now = now.to_zoned(TimeZone::UTC).unwrap().timestamp();
+    signed.headers(&credentials, region, service, now)["authorization"].to_str().unwrap().to_owned()
+}
 
 /// Speaks as both services do, to the key `example-key` with or without a session.
 fn aws(asked: &Asked) -> (u16, String) {
@@ -19,7 +41,7 @@ fn aws(asked: &Asked) -> (u16, String) {
     if asked.header("authorization").is_empty() {
         return refusal("MissingAuthenticationTokenException");
     }
-    if asked.header("authorization") != authorization(asked.headers.clone(), &asked.body, "eu-west-1", service) {
+    if asked.header("authorization") != authorization(&asked.headers, &asked.body, "eu-west-1", service) {
         return refusal("InvalidSignatureException");
     }
     let body: serde_json::Value = serde_json::from_str(&asked.body).unwrap();

@@ -251,7 +251,8 @@ impl<'a> Stage<'a> {
         let running = crate::process::run(invocation, &redactor, self.io.stop, log);
         let finished = tokio::select! {
             finished = running => finished.map_err(|error| {
-                let problem = StepProblem::NotStarted { program: what.to_owned(), error: format!("{error:#}"), init: false };
+                let error = self.redactor.redact(&format!("{error:#}"));
+                let problem = StepProblem::NotStarted { program: what.to_owned(), error, init: false };
                 self.broken(problem, "")
             })?,
             () = self.io.kill.cancelled() => {

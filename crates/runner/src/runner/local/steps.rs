@@ -350,7 +350,11 @@ impl Stage<'_> {
         let call = Call { logged: false, hides_stdout: true, read_limit: VALUES_LIMIT, ..shell_call(&what, command) };
         let finished = self.run_call(call).await?;
         let found = finished.read().map_err(|error| format!("{error:#}")).and_then(read);
-        found.map_err(|error| self.broken(StepProblem::Values { step: step.to_owned(), error }, ""))
+        found.map_err(|error| {
+            // It may quote a name that the command printed.
+            let error = self.redactor.redact(&error);
+            self.broken(StepProblem::Values { step: step.to_owned(), error }, "")
+        })
     }
 
     pub(super) async fn env_command(&mut self, name: &str, command: &ShellCommand) -> Result<(), Broken> {
