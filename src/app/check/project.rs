@@ -7,6 +7,7 @@ use crate::config::executors::StageExecutors;
 use crate::config::global::{AutodiscoverMode, DEFAULT_WORKFLOW};
 use crate::config::guards::Guard;
 use crate::config::secrets::SecretStage;
+use crate::config::secrets::reference::SecretReference;
 use crate::config::workflow::{EnvValue, Step, Workflow};
 use crate::config::{LockMode, LockScope, ProjectConfig, Requirement};
 use crate::domain::duration;
@@ -119,7 +120,7 @@ fn secrets(found: &CheckedRepository, config: &ProjectConfig) -> Vec<EffectiveVa
     let (id, rules) = (&config.id, &found.rules.secrets);
     let from = found.origins.rules(&[KEY]).unwrap_or_default();
     let of_stage = |stage: SecretStage, word: &str| {
-        let told = |(variable, reference)| {
+        let told = |(variable, reference): (&String, &SecretReference)| {
             let rule = rules.index_for(&id.dir, &id.workspace, stage, variable).map_or(0, |rule| rule + 1);
             value(KEY, format!("{word}: {variable} from {reference}"), format!("{from}, rule {rule}"))
         };

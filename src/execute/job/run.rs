@@ -260,15 +260,16 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
         StepProblem::LocalState => (Reason::Config, local_state(work, config)),
         StepProblem::Guarded { guards } => return Outcome::Failed(guards::refusal(ctx, work, config, guards)),
         StepProblem::OtherWorkspace { set } => return refused_outcome(Reason::Config, other_workspace(set, config)),
-        StepProblem::TargetOfApply => {
-            let because = format!(
-                "`apply` does not accept `-target`, because it applies the saved plan. Plan with it: `{} plan -- -target=ADDRESS`",
-                ctx.rendering.executable
-            );
-            return refused_outcome(Reason::NotPermitted, because);
-        }
+        StepProblem::TargetOfApply => return refused_outcome(Reason::NotPermitted, target_of_apply(ctx)),
     };
     Outcome::Errored(Fault { reason, message, output: output.to_owned() })
+}
+
+fn target_of_apply(ctx: &Context) -> String {
+    format!(
+        "`apply` does not accept `-target`, because it applies the saved plan. Plan with it: `{} plan -- -target=ADDRESS`",
+        ctx.rendering.executable
+    )
 }
 
 /// Returns a sentence to add to the message of a process that failed with this output, if the confinement of steps may have denied it
