@@ -83,18 +83,13 @@ impl<'a> JobRun<'a> {
         slot: Option<ExecutorSlot>,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<C, NotRun> + Send + 'static,
     ) -> Result<(JobRun<'a>, C), NotRun> {
-        let (name, spec) = (work.command.name, work.command.name.spec());
+        let (change, spec) = (secrets::audited(work, config, change), work.command.name.spec());
         let kind = if work.looks_for_drift() { DRIFT_JOB } else { spec.word };
         let remote = slot.as_ref().map(|slot| slot.remote.clone());
         let record = JobRecord { remote, ..new_record(work, kind, Some(config.id.clone())) };
-        let pending = spec.has_status.then(|| ctx.statuses.project_pending(name, &config.id, &record.id));
+        let pending = spec.has_status.then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
         // Before the job is recorded: without room for its log it does not begin, and consumes no plan.
         let log = ctx.logs.create(&record.id)?;
-        let audit = secrets::audit(work, config);
-        let change = move |tx: &Tx<'_>, job: &JobRecord| {
-            audit.iter().try_for_each(|entry| tx.audit(entry))?;
-            change(tx, job)
-        };
         let begun = recorder::begin_job(ctx, work, record.clone(), config.id.clone(), pending, change).await;
         match begun {
             Ok(changed) => {

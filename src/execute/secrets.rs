@@ -2,18 +2,37 @@
 
 use super::command_run::{CommandRun, audit_entry};
 use super::context::Context;
+use super::not_run::NotRun;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
-use crate::domain::state::AuditEntry;
+use crate::domain::state::{AuditEntry, Job};
+use crate::store::Tx;
 
 /// Most secrets that an entry of the audit log names.
 const MAX_NAMED: usize = 20;
 /// Longest word of a job that a message quotes, in characters.
 const QUOTED: usize = 400;
 
+/// Returns the change of a job's beginning, with the audit entry of the secrets that the job reads, if there are any.
+pub(super) fn audited<C, F>(
+    work: &CommandRun,
+    config: &ProjectConfig,
+    change: F,
+) -> impl FnOnce(&Tx<'_>, &Job) -> Result<C, NotRun> + Send + 'static + use<C, F>
+where
+    C: 'static,
+    F: FnOnce(&Tx<'_>, &Job) -> Result<C, NotRun> + Send + 'static,
+{
+    let audit = audit(work, config);
+    move |tx: &Tx<'_>, job: &Job| {
+        audit.iter().try_for_each(|entry| tx.audit(entry))?;
+        change(tx, job)
+    }
+}
+
 /// Returns the audit entry of a job that reads secrets; `None` if it reads none.
-pub(super) fn audit(work: &CommandRun, config: &ProjectConfig) -> Option<AuditEntry> {
+fn audit(work: &CommandRun, config: &ProjectConfig) -> Option<AuditEntry> {
     let wanted = config.secrets.for_command(work.command.name);
     if wanted.is_empty() {
         return None;

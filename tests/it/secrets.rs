@@ -144,7 +144,10 @@ fn values_are_masked_as_terraform_shows_them() {
     run_test(store.setup(setup), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         let said = ctx.next(&pull).await;
-        said.is("plan", "success").has("+ token").has("<redacted>").has("Plan: 1 to add, 0 to change, 0 to destroy.");
+        said.is("plan", "success")
+            .has("token = <<-EOT")
+            .has("<redacted>")
+            .has("Plan: 1 to add, 0 to change, 0 to destroy.");
         for part in ["word}-22", "second line of it"] {
             said.has_not(part);
         }
