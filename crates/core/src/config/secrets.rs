@@ -102,6 +102,26 @@ pub enum SecretStage {
 /// Values of `stages`.
 const STAGES: [(&str, SecretStage); 2] = [("plan", SecretStage::Plan), ("apply", SecretStage::Apply)];
 
+impl SecretStage {
+    /// Returns the stage whose secrets the jobs of a command get; `None` if they get none.
+    pub fn of_command(name: CommandName) -> Option<SecretStage> {
+        match name {
+            CommandName::Plan | CommandName::PolicyCheck => Some(SecretStage::Plan),
+            CommandName::Apply | CommandName::Import | CommandName::StateRm | CommandName::ForceUnlock => {
+                Some(SecretStage::Apply)
+            }
+            CommandName::ApprovePolicies
+            | CommandName::Version
+            | CommandName::Unlock
+            | CommandName::Cancel
+            | CommandName::Help
+            | CommandName::Freeze
+            | CommandName::Unfreeze
+            | CommandName::Lock => None,
+        }
+    }
+}
+
 /// The secrets of a project, by the names of their variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageSecrets {
@@ -121,7 +141,8 @@ impl StageSecrets {
 
     /// Returns those that the jobs of a command get.
     pub fn for_command(&self, name: CommandName) -> &BTreeMap<String, SecretReference> {
-        self.of(if name.changes_state() { SecretStage::Apply } else { SecretStage::Plan })
+        static NONE: BTreeMap<String, SecretReference> = BTreeMap::new();
+        SecretStage::of_command(name).map_or(&NONE, |stage| self.of(stage))
     }
 
     /// Returns those of a stage.
@@ -202,6 +223,14 @@ pub(super) fn rules(list: &[Spanned<RawSecretRule>], file: &str) -> Result<Secre
         return Err(error_at(file, last, format!("secrets: more than {MAX_RULES} rules")).into());
     }
     all(list.iter().map(|raw| rule(raw, file))).map(SecretRules)
+}
+
+/// Returns a warning for each rule that only workspaces limit.
+pub(super) fn without_dirs(list: &[Spanned<RawSecretRule>], file: &str) -> Vec<String> {
+    let is_open = |raw: &&Spanned<RawSecretRule>| raw.value.workspaces.is_some() && raw.value.dirs.is_none();
+    let message = "secrets: a rule with `workspaces` and without `dirs` is for every directory: a pull request chooses the workspace \
+                   of its projects, so any of them can get the variables of this rule; add `dirs`";
+    list.iter().filter(is_open).map(|raw| error_at(file, raw, message).to_string()).collect()
 }
 
 fn rule(at: &Spanned<RawSecretRule>, file: &str) -> Result<SecretRule, ConfigErrors> {
@@ -303,7 +332,7 @@ pub(super) fn masks(list: &[LocatedText], file: &str) -> Result<Vec<String>, Con
     }))
 }
 
-/// Compiles a mask; the error is for users. It is matched in time that grows with the length of the text alone.
+/// Compiles a mask; the error is for users. A search takes time that grows with the length of the text, and not with what is in it.
 pub fn mask(text: &str) -> Result<Regex, String> {
     if text.len() > MAX_MASK {
         return Err(format!("the mask is longer than {MAX_MASK} bytes"));

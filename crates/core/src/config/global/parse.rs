@@ -49,6 +49,8 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     let context = EntryContext { file, workflows: &workflows, executors: executors.as_ref() };
     let repos = context.entries(&entries, &mut errors);
     warnings.extend(raw_executors.unused(repos.iter().filter_map(|entry| entry.executor.as_ref()), file));
+    let of_secrets = entries.iter().filter_map(|entry| entry.value.secrets.as_ref());
+    warnings.extend(of_secrets.flat_map(|list| secrets::without_dirs(list, file)));
     let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file, &mut errors);
     let team_authz = errors.key(raw.team_authz.as_ref().map(|raw| TeamAuthz::from_raw(raw, file)));
     let people = errors.take(People::from_raw(&raw.people.unwrap_or_default(), file)).unwrap_or_default();

@@ -10,6 +10,8 @@ const MAX_REFERENCE: usize = 1024;
 /// Endings of the hosts of Azure's vaults, in its clouds. A token is sent to no other host.
 /// <https://learn.microsoft.com/azure/key-vault/general/about-keys-secrets-certificates#dns-suffixes-for-object-identifiers>
 const AZURE_HOSTS: [&str; 3] = [".vault.azure.net", ".vault.azure.cn", ".vault.usgovcloudapi.net"];
+/// Partitions of AWS, whose hosts the client knows.
+const PARTITIONS: [&str; 3] = ["aws", "aws-cn", "aws-us-gov"];
 /// The address of this machine, on which emulators listen.
 const LOOPBACK: &str = "127.0.0.1";
 /// Forms of a reference, for messages.
@@ -99,7 +101,9 @@ impl SecretReference {
             "vault" => {
                 vault(rest).ok_or_else(|| wrong("write the path of the API, as `vault:secret/data/ci#token`"))?
             }
-            "aws" => aws(rest).ok_or_else(|| wrong("write the ARN of a secret, or of a parameter"))?,
+            "aws" => aws(rest).ok_or_else(|| {
+                wrong("write the ARN of a secret or of a parameter in AWS, China or GovCloud, and a key as `#KEY`")
+            })?,
             "azure" => azure(rest).ok_or_else(|| wrong("write `azure:https://VAULT.vault.azure.net/secrets/NAME`"))?,
             _ => return Err(wrong(&format!("the forms are: {FORMS}"))),
         };
@@ -163,7 +167,7 @@ fn vault(text: &str) -> Option<SecretPlace> {
 fn aws(text: &str) -> Option<SecretPlace> {
     let parts: Vec<&str> = text.splitn(6, ':').collect();
     let ["arn", partition, service, region, account, resource] = parts[..] else { return None };
-    // Partition and region become parts of a host's name.
+    // The region becomes a part of a host's name.
     let of_host = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
@@ -174,7 +178,9 @@ fn aws(text: &str) -> Option<SecretPlace> {
         _ => return None,
     };
     let is_name = name.trim_start_matches('/').split('/').all(is_part) && (service != "ssm" || name.starts_with('/'));
-    (of_host(partition) && of_host(region) && is_account && is_name).then(|| {
+    // ECS writes the key and the version after the name.
+    let is_name = is_name && (service == "ssm" || !name.contains(':'));
+    (PARTITIONS.contains(&partition) && of_host(region) && is_account && is_name).then(|| {
         make(Arn {
             text: text.to_owned(),
             partition: partition.to_owned(),

@@ -52,6 +52,30 @@ fn the_last_rule_of_each_variable_and_stage_counts() {
 }
 
 #[test]
+fn commands_get_the_secrets_of_their_stage() {
+    use SecretStage::{Apply, Plan};
+    for (name, stage) in [
+        (CommandName::Plan, Some(Plan)),
+        (CommandName::PolicyCheck, Some(Plan)),
+        (CommandName::Apply, Some(Apply)),
+        (CommandName::Import, Some(Apply)),
+        (CommandName::StateRm, Some(Apply)),
+        (CommandName::ForceUnlock, Some(Apply)),
+    ] {
+        assert_eq!(SecretStage::of_command(name), stage, "{name:?}");
+    }
+    let with_secrets = CommandName::ALL.into_iter().filter(|name| SecretStage::of_command(*name).is_some());
+    assert_eq!(with_secrets.count(), 6);
+    // Whatever changes a state has the secrets of applies.
+    for name in CommandName::ALL.into_iter().filter(|name| name.changes_state()) {
+        assert_eq!(SecretStage::of_command(name), Some(Apply), "{name:?}");
+    }
+    let secrets = project("infra", "prod/a", "default").secrets;
+    assert_eq!(secrets.for_command(CommandName::ForceUnlock), &secrets.apply);
+    assert!(secrets.for_command(CommandName::Version).is_empty());
+}
+
+#[test]
 fn a_plan_is_bound_to_its_references_and_a_specification_keeps_them() {
     let (one, other) = (project("infra", "prod/a", "default"), project("infra", "dev", "default"));
     let moved = ProjectConfig { id: one.id.clone(), ..other };
@@ -92,6 +116,8 @@ fn references_of_all_stores_are_read_and_written_alike() {
         "aws:arn:aws:s3:::bucket/key",
         "aws:arn:aws:secretsmanager:evil.example/x:123456789012:secret:a",
         "aws:arn:aws:secretsmanager:eu-west-1:12:secret:a",
+        "aws:arn:aws:secretsmanager:eu-west-1:123456789012:secret:a-AbCdEf:password::",
+        "aws:arn:aws-iso:secretsmanager:us-iso-east-1:123456789012:secret:a-AbCdEf",
         "aws:arn:aws:ssm:eu-west-1:123456789012:parameter",
         "azure:https://vault.azure.net.example.com/secrets/a",
         "azure:http://v.vault.azure.net/secrets/a",
@@ -103,6 +129,15 @@ fn references_of_all_stores_are_read_and_written_alike() {
         let problem = SecretReference::parse(text).unwrap_err();
         assert!(problem.contains("is not a reference"), "{text}: {problem}");
     }
+}
+
+#[test]
+fn a_rule_that_only_a_workspace_limits_is_warned_of() {
+    let yaml = "repos:\n- id: /.*/\n  secrets:\n  - {workspaces: prod, env: {A: 'vault:a/b#c'}}\n  \
+                - {dirs: prod, workspaces: prod, env: {A: 'vault:a/b#c'}}\n";
+    let yaml = yaml.replace("workspaces: prod", "workspaces: [prod]");
+    let warnings = GlobalConfig::parse(&yaml, "repos.yaml").unwrap().warnings;
+    assert_snapshot!(warnings.join("\n"), @"repos.yaml:4:5: secrets: a rule with `workspaces` and without `dirs` is for every directory: a pull request chooses the workspace of its projects, so any of them can get the variables of this rule; add `dirs`");
 }
 
 fn error(rest: &str) -> String {
