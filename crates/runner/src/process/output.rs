@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 /// Longest line, in bytes. The rest is dropped, and its length is stated.
 pub const LINE_LIMIT: usize = 64 << 10;
-/// Bytes that are read beyond [`LINE_LIMIT`] and dropped after redaction, so that a secret that crosses the limit is complete.
-const OVERHANG: usize = 8 << 10;
+/// Bytes that are read beyond [`LINE_LIMIT`] and dropped after redaction, so that a secret that crosses the limit is complete:
+/// the largest secret of a store, in every form in which it is masked.
+const OVERHANG: usize = 64 << 10;
 
 /// Splits a stream into lines.
 #[derive(Default)]

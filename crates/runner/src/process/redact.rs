@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 use regex::Regex;
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::ops::Range;
@@ -15,19 +16,31 @@ pub const MASK: &str = "<redacted>";
 pub const SHORTEST_SECRET: usize = 4;
 /// Shortest value that is searched in base64. Of a shorter one, too few characters are left between the edges.
 const SHORTEST_ENCODED: usize = 12;
+/// Shortest part of a value that is masked alone, in bytes: a text in a value that is JSON, and words of a value that a program wraps.
+const SHORTEST_PART: usize = 8;
+/// Longest line whose beginnings and ends are masked alone, in bytes. Of a longer one, only words are.
+const LONGEST_WRAPPED: usize = 1 << 10;
+/// Deepest part of a value that is JSON.
+const DEEPEST: usize = 16;
+/// Lengths of the lines into which programs break base64, in characters: that of PEM, and that of `base64`.
+const BASE64_COLUMNS: [usize; 2] = [64, 76];
+/// Most matches of patterns in a line. A line with more is masked as a whole: each search may read all of it.
+const MAX_MATCHES: usize = 1000;
 
 /// Masks secrets in every stream.
 #[derive(Clone, Default)]
 pub struct Redactor {
     needles: Arc<Vec<SecretString>>,
     patterns: Option<Arc<Masks>>,
+    /// [`Masks::plain`], also if the patterns do not apply.
+    plain: Option<fn(&str) -> String>,
 }
 
 /// Patterns of what is masked in a line.
 pub struct Masks {
     /// The patterns.
     pub regexes: Vec<Regex>,
-    /// Removes colours, which may part what a pattern matches.
+    /// Removes colours, which may part a value, or what a pattern matches.
     pub plain: fn(&str) -> String,
     /// Returns true for a line that no pattern masks.
     pub spares: fn(&str) -> bool,
@@ -35,38 +48,43 @@ pub struct Masks {
 
 impl Redactor {
     /// Masks each of these secrets anywhere in a line, also across chunks: unchanged, percent-encoded, as a text of JSON or HCL, and in base64
-    /// with any prefix (`user:token`). Of a secret with several lines each line is masked. Values shorter than four bytes are not masked.
+    /// with any prefix (`user:token`). Of a secret with several lines each line is masked, and of one that is JSON each text in it. Values
+    /// shorter than four bytes are not masked.
     pub fn new(secrets: Vec<SecretString>) -> Redactor {
         let mut needles: Vec<String> = Vec::new();
         for secret in &secrets {
-            for line in
-                secret.expose_secret().split(['\n', '\r']).map(str::trim).filter(|line| line.len() >= SHORTEST_SECRET)
-            {
-                needles.push(line.to_owned());
-                needles.push(percent_encoded(line));
-                needles.extend(in_quotes(line));
-                if line.len() >= SHORTEST_ENCODED {
-                    needles.extend(in_base64(line.as_bytes()));
-                }
+            let secret = secret.expose_secret();
+            add_lines(secret, SHORTEST_SECRET, &mut needles);
+            needles.extend(in_columns_of_base64(secret));
+            match serde_json::from_str(secret) {
+                Ok(value @ (Value::Object(_) | Value::Array(_))) => add_parts(&value, DEEPEST, &mut needles),
+                _ => needles.extend(secret.lines().flat_map(wrapped)),
             }
         }
         needles.sort();
         needles.dedup();
-        Redactor { needles: Arc::new(needles.into_iter().map(SecretString::from).collect()), patterns: None }
+        let needles = Arc::new(needles.into_iter().map(SecretString::from).collect());
+        Redactor { needles, patterns: None, plain: None }
     }
 
     /// Returns a redactor that also masks these secrets.
     pub fn with(&self, secrets: Vec<SecretString>) -> Redactor {
-        let mut needles = Redactor::new(secrets);
-        Arc::make_mut(&mut needles.needles).extend(self.needles.iter().cloned());
-        needles.patterns.clone_from(&self.patterns);
-        needles
+        let mut needles = Redactor::new(secrets).needles;
+        Arc::make_mut(&mut needles).extend(self.needles.iter().cloned());
+        Redactor { needles, ..self.clone() }
     }
 
-    /// Returns a redactor that masks what these patterns match too, if there are any.
+    /// Returns a redactor that masks what these patterns match too.
     pub fn with_masks(&self, masks: Masks) -> Redactor {
+        let plain = Some(masks.plain);
         let patterns = (!masks.regexes.is_empty()).then(|| Arc::new(masks));
-        Redactor { needles: Arc::clone(&self.needles), patterns }
+        Redactor { needles: Arc::clone(&self.needles), patterns, plain }
+    }
+
+    /// Returns a redactor that masks secrets, and nothing because of a pattern. What it leaves can be compared, and decided on: a pattern may
+    /// match any text.
+    pub fn without_masks(&self) -> Redactor {
+        Redactor { patterns: None, ..self.clone() }
     }
 
     /// Returns the text with secrets replaced by `<redacted>`.
@@ -84,6 +102,25 @@ impl Redactor {
     }
 
     fn mask_values<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let masked = self.mask_needles(text);
+        match self.plain {
+            Some(plain) if masked.contains('\u{1b}') => {
+                Cow::Owned(masked.split_inclusive('\n').map(|line| self.mask_coloured(line, plain)).collect())
+            }
+            _ => masked,
+        }
+    }
+
+    /// Masks a line with colours. It loses them if there is a value in it that they part.
+    fn mask_coloured(&self, line: &str, plain: fn(&str) -> String) -> String {
+        let without_colours = plain(line);
+        match self.mask_needles(&without_colours) {
+            Cow::Owned(masked) => masked,
+            Cow::Borrowed(_) => line.to_owned(),
+        }
+    }
+
+    fn mask_needles<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for needle in self.needles.iter() {
             let needle = needle.expose_secret();
@@ -105,8 +142,12 @@ impl Masks {
             return format!("{line}{end}");
         }
         let found = self.regexes.iter().flat_map(|regex| regex.find_iter(&plain)).map(|found| found.range());
-        let found: Vec<_> = found.filter(|range| !range.is_empty()).collect();
-        if found.is_empty() { format!("{line}{end}") } else { without(&plain, found) + end }
+        let found: Vec<_> = found.filter(|range| !range.is_empty()).take(MAX_MATCHES + 1).collect();
+        match found.len() {
+            0 => format!("{line}{end}"),
+            1..=MAX_MATCHES => without(&plain, found) + end,
+            _ => format!("{MASK}{end}"),
+        }
     }
 }
 
@@ -125,9 +166,53 @@ fn without(text: &str, mut found: Vec<Range<usize>>) -> String {
     masked
 }
 
+/// Adds the forms of each line of a text that has at least `shortest` bytes.
+fn add_lines(text: &str, shortest: usize, needles: &mut Vec<String>) {
+    for line in text.split(['\n', '\r']).map(str::trim).filter(|line| line.len() >= shortest) {
+        needles.push(line.to_owned());
+        let percent_encoded = percent_encoded(line);
+        // In a form of HTML, and by Terraform's `urlencode`.
+        needles.push(percent_encoded.replace("%20", "+"));
+        needles.push(percent_encoded);
+        needles.extend(in_quotes(line));
+        if line.len() >= SHORTEST_ENCODED {
+            needles.extend(in_base64(line.as_bytes()));
+        }
+    }
+}
+
+/// Adds the forms of the texts in a value that is JSON: Terraform shows the attributes of an object line by line.
+fn add_parts(value: &Value, depth: usize, needles: &mut Vec<String>) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    match value {
+        Value::String(text) => add_lines(text, SHORTEST_PART, needles),
+        Value::Array(list) => list.iter().for_each(|value| add_parts(value, depth, needles)),
+        Value::Object(map) => map.values().for_each(|value| add_parts(value, depth, needles)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Returns the parts of a line between places where a program may break it: Terraform wraps its messages.
+fn wrapped(line: &str) -> Vec<String> {
+    let line = line.trim();
+    let breaks = line.match_indices(char::is_whitespace).filter(|_| line.len() <= LONGEST_WRAPPED);
+    let ends = breaks.flat_map(|(at, _)| [line[..at].trim_end(), line[at..].trim_start()]);
+    let words = line.split_whitespace().filter(|word| word.len() < line.len());
+    ends.chain(words).filter(|part| part.len() >= SHORTEST_PART).map(str::to_owned).collect()
+}
+
+/// Returns the lines of a text in base64 that is broken into lines.
+fn in_columns_of_base64(text: &str) -> Vec<String> {
+    let encoded = BASE64_STANDARD_NO_PAD.encode(text);
+    let columns = BASE64_COLUMNS.into_iter().filter(|columns| encoded.len() > *columns);
+    let lines = columns.flat_map(|columns| encoded.as_bytes().chunks(columns));
+    let lines = lines.filter(|line| line.len() >= SHORTEST_PART);
+    lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+}
+
 /// Returns the forms of a text between quotes: that of JSON, as Rust and as Go write it, and that of HCL, in which Terraform shows values.
 fn in_quotes(text: &str) -> Vec<String> {
-    let quoted = serde_json::Value::from(text).to_string();
+    let quoted = Value::from(text).to_string();
     let json = quoted[1..quoted.len() - 1].to_owned();
     let of_go = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let hcl = json.replace("${", "$${").replace("%{", "%%{");

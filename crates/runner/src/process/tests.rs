@@ -319,3 +319,55 @@ fn masks_hide_what_they_match_except_totals() {
         assert_eq!(redactor.redact(text), masked, "{text}");
     }
 }
+
+#[test]
+fn texts_in_a_value_that_is_json_are_masked_alone() {
+    let json = r#"{"type": "account", "key": "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n", "list": [{"password": "hunter22-deep"}], "port": 5432}"#;
+    let redactor = secrets(&[json]);
+    for (text, masked) in [
+        ("    \"MIIEvQIBADANBg\",", "    \"<redacted>\","),
+        ("+ password = \"hunter22-deep\"", "+ password = \"<redacted>\""),
+        ("the account has port 5432", "the account has port 5432"),
+    ] {
+        assert_eq!(redactor.redact(text), masked);
+    }
+}
+
+#[test]
+fn values_are_masked_where_programs_break_their_lines() {
+    let redactor = secrets(&["correct horse battery staple of many words"]);
+    for text in ["correct horse battery", "staple of many words", "correct+horse+battery+staple+of+many+words"] {
+        assert_eq!(redactor.redact(&format!("is {text}.")), "is <redacted>.");
+    }
+    assert_eq!(redactor.redact("words of many horses"), "words of many horses");
+    use base64::Engine;
+    let value = "abcdefghij0123456789".repeat(8);
+    let encoded = base64::prelude::BASE64_STANDARD.encode(&value);
+    for columns in [64, 76] {
+        let lines: Vec<&[u8]> = encoded.as_bytes().chunks(columns).collect();
+        for line in &lines[..lines.len() - 1] {
+            assert_eq!(secrets(&[&value]).redact(std::str::from_utf8(line).unwrap()), "<redacted>");
+        }
+    }
+}
+
+#[test]
+fn colours_do_not_part_a_value() {
+    use crate::terraform::summary::{is_total, strip_ansi};
+    let masks = || Masks { regexes: Vec::new(), plain: strip_ansi, spares: is_total };
+    let redactor = secrets(&["hunter22"]).with_masks(masks());
+    for redactor in [&redactor, &redactor.without_masks(), &redactor.with(vec![SecretString::from("more")])] {
+        assert_eq!(redactor.redact("\u{1b}[1mhunt\u{1b}[0mer22\nx"), "<redacted>\nx");
+        assert_eq!(redactor.redact("\u{1b}[1mhunter\u{1b}[0m"), "\u{1b}[1mhunter\u{1b}[0m");
+    }
+}
+
+#[test]
+fn patterns_are_left_out_for_decisions_and_bounded_for_people() {
+    use crate::terraform::summary::{is_total, strip_ansi};
+    let regexes = vec![regex::Regex::new("[0-9]").unwrap()];
+    let redactor = secrets(&["hunter22"]).with_masks(Masks { regexes, plain: strip_ansi, spares: is_total });
+    assert_eq!(redactor.redact("2 failures of hunter22"), "<redacted> failures of <redacted>");
+    assert_eq!(redactor.without_masks().redact("2 failures of hunter22"), "2 failures of <redacted>");
+    assert_eq!(redactor.redact(&"a1".repeat(5000)), "<redacted>");
+}
