@@ -43,7 +43,7 @@ use super::result::{Artifact, Ending, LockTrace, PlanMade, PoliciesRan, Ran, Ste
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
 use crate::checkout::folder::Folder;
 use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
-use crate::process::{LineSink, Redactor};
+use crate::process::{LineSink, MASK, Redactor};
 use crate::terraform::install::{Installer, Tool};
 use crate::terraform::parts::in_output;
 use crate::terraform::state_lock::find_lock;
@@ -55,6 +55,7 @@ use stage::{Broken, Stage, StageJob};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidelock_core::config::workflow::Step;
 use tidelock_core::domain::ProjectId;
 use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::guards::TrippedGuard;
@@ -146,6 +147,8 @@ struct StepsRan {
     part: Option<String>,
     /// The plan file, if it made one.
     file: Option<Artifact>,
+    /// Masks the secrets of the job, and those in the plan that it has read.
+    redactor: Redactor,
 }
 
 impl Local {
@@ -191,7 +194,10 @@ impl Local {
             Ok(secrets) => {
                 let steps = JobSteps { killed: &killed, timeline: &timeline, secrets: &secrets };
                 let ran = self.steps(spec, place, &io, &steps).await;
-                let verification = if ran.is_ok() { self.verify(spec, place, &io, &steps).await } else { None };
+                let verification = match &ran {
+                    Ok(ran) => self.verify(spec, place, &io, &steps, &ran.redactor).await,
+                    Err(_) => None,
+                };
                 (ran, verification)
             }
             Err(broken) => (Err(broken), None),
@@ -199,7 +205,7 @@ impl Local {
         drop(turn);
         let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
-            Ok(StepsRan { output, policies: checked, changes, guards, part, file }) => {
+            Ok(StepsRan { output, policies: checked, changes, guards, part, file, .. }) => {
                 let made = self.plan_made(spec, place, file).await;
                 let PlanChanges { digest, incomparable } = changes;
                 let whole = |made| PlanMade { changes: digest, incomparable, part, guards: Some(guards), ..made };
@@ -219,7 +225,8 @@ impl Local {
         let state_lock = LockTrace {
             machine: state_lock::machine(),
             killed: killed.load(Ordering::Relaxed),
-            met: if is_broken { find_lock(&output) } else { None },
+            // An ID that is masked unlocks nothing.
+            met: find_lock(&output).filter(|lock| is_broken && !lock.id.contains(MASK)),
         };
         let (log_lines, JobTimes { steps, marks }) = timeline.into_times();
         let job = spec.job.clone();
@@ -251,20 +258,12 @@ impl Local {
         let (copies, plan) = sealed::of_job(self, spec, place).await.map_err(gone)?;
         let (plan, folder) = (plan.as_ref(), folder.as_ref());
         let job = StageJob { local: self, spec, place, io, killed, timeline, copies: &copies, plan, folder, secrets };
+        let masked;
         let stage = || Stage::new(&job);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
-                if spec.plan.approved().is_some() && plan.is_none() {
-                    // Whatever has its name in the checkout is not what was approved.
-                    self.remove_plan_file(place).await;
-                }
-                let mut before = stage();
-                before.run(first).await?;
-                if let (Some(approved), Some(code)) = (spec.plan.approved(), plan.and_then(|plan| plan.code.as_ref())) {
-                    before.check_approved(approved, code).await?;
-                    before.guard_approved().await?;
-                }
-                let mut stage = stage();
+                masked = self.before_stage(&job, first).await?;
+                let mut stage = Stage::new(&StageJob { secrets: &masked, ..job });
                 stage.guard_code(CodeCheck::BeforeSteps).await?;
                 stage.run(steps).await?;
                 stage
@@ -302,8 +301,24 @@ impl Local {
             }
         }
         stage.made_of.note_part(in_output(&output));
-        let part = stage.made_of.part();
-        Ok(StepsRan { output, policies, changes, guards, part, file })
+        let (part, redactor) = (stage.made_of.part(), stage.redactor.clone());
+        Ok(StepsRan { output, policies, changes, guards, part, file, redactor })
+    }
+
+    /// Runs the steps before a stage, and checks the plan that the stage reads. Returns the secrets of the stage.
+    async fn before_stage(&self, job: &StageJob<'_>, first: &[Step]) -> Result<JobSecrets, Broken> {
+        let StageJob { spec, place, plan, secrets, .. } = *job;
+        if spec.plan.approved().is_some() && plan.is_none() {
+            // Whatever has its name in the checkout is not what was approved.
+            self.remove_plan_file(place).await;
+        }
+        let mut before = Stage::new(job);
+        before.run(first).await?;
+        if let (Some(approved), Some(code)) = (spec.plan.approved(), plan.and_then(|plan| plan.code.as_ref())) {
+            before.check_approved(approved, code).await?;
+            before.guard_approved().await?;
+        }
+        secrets.with_those_of_plan(&before).await
     }
 }
 

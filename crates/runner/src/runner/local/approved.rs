@@ -36,12 +36,15 @@ impl Stage<'_> {
                 self.shown(plan).await?
             }
         };
-        let redactor = self.redactor;
-        if strip_ansi(&text) == text && has_block_alone(approved, &text, redactor) {
+        // Not by the secrets and patterns of the project: two addresses that are masked alike are not the same.
+        if strip_ansi(&text) == text && has_block_alone(approved, &text, &self.local.redactor) {
             return Ok(());
         }
         let problem = if was_cut(approved) { StepProblem::PlanTextTooLong } else { StepProblem::PlanTextDiffers };
-        Err(self.broken(problem, &redactor.redact(&text)))
+        // Without them, nothing of it can be shown.
+        let masked = self.secrets.with_those_of_plan(self).await;
+        let shown = masked.map(|secrets| secrets.redactor.redact(&text)).unwrap_or_default();
+        Err(self.broken(problem, &shown))
     }
 
     async fn check_code(&self, code: &Arc<Result<PlannedCode>>) -> Result<(), Broken> {
@@ -142,7 +145,7 @@ fn is_line(told: &str, own: &str, redactor: &Redactor) -> bool {
 }
 
 /// Returns true if a line of a plan tells the value of an attribute or output, and not what is done.
-fn is_value(line: &str) -> bool {
+pub(super) fn is_value(line: &str) -> bool {
     let text = line.trim_start();
     !text.starts_with('#') && (text.contains(" = ") || line.len() - text.len() >= VALUE_INDENT)
 }

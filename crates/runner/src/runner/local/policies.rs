@@ -99,11 +99,11 @@ impl Stage<'_> {
         let after = std::mem::take(&mut self.shown).join("\n");
         if policies.custom {
             let names = policies.sets.iter().map(|set| set.name.as_str());
-            return Ok(Some(PoliciesRan {
-                sets: custom(names, std::mem::take(&mut self.printed)),
-                before: String::new(),
-                after: String::new(),
-            }));
+            let mut sets = custom(names, std::mem::take(&mut self.printed));
+            for set in &mut sets {
+                set.output = self.redactor.redact(&set.output);
+            }
+            return Ok(Some(PoliciesRan { sets, before: String::new(), after: String::new() }));
         }
         match self.policies.take() {
             Some(ran) => Ok(Some(PoliciesRan { after, ..ran })),
@@ -160,8 +160,14 @@ impl Stage<'_> {
         let what = if is_builtin { "policy check".to_owned() } else { "conftest test".to_owned() };
         // Policies can read the environment.
         let reads = Some(Arc::clone(json));
-        let call =
-            Call { failing: FAILED, timeout: Some(TIME), gets_token: false, reads, ..Call::new(&what, program, args) };
+        let call = Call {
+            failing: FAILED,
+            timeout: Some(TIME),
+            gets_token: false,
+            reads,
+            is_judged: true,
+            ..Call::new(&what, program, args)
+        };
         let finished = self.run_call(call);
         let finished = finished.await.map_err(|broken| match broken {
             Broken::Problem(StepProblem::Exit { ending, .. }, _) if is_builtin => {
@@ -176,14 +182,15 @@ impl Stage<'_> {
         let output = strip_ansi(&finished.output).replace(&shown, PLAN).trim().to_owned();
         if !finished.success() && !tells_findings(&output) {
             let output = output.strip_prefix("Error: ").unwrap_or(&output);
-            return Err(self.policies_broken(&set.name, output));
+            return Err(self.policies_broken(&set.name, &self.redactor.redact(output)));
         }
         let passed = finished.success() && !tells_failures(&output) && !tells_no_tests(&output);
+        let shown = self.redactor.redact(&output);
         let output = match tells_no_tests(&output) {
             true => format!(
-                "{output}\nNo rule was evaluated, so this is not taken for passed: see the packages of the policies (`--namespace`, `--all-namespaces`)."
+                "{shown}\nNo rule was evaluated, so this is not taken for passed: see the packages of the policies (`--namespace`, `--all-namespaces`)."
             ),
-            false => output,
+            false => shown,
         };
         Ok(PolicySetRan { name: set.name.clone(), passed, output })
     }

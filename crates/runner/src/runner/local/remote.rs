@@ -2,8 +2,10 @@
 //! plan is made again without a file, and its text is kept as the plan file. An apply is confirmed if it shows the same text. A text that
 //! cannot be kept whole is refused: the rest could differ at the apply.
 
+use super::approved::is_value;
 use super::sealed::Sealed;
 use super::stage::{Broken, Call, Stage};
+use crate::process::MASK;
 use crate::runner::result::StepProblem;
 use crate::terraform::summary::{planned_text, strip_ansi};
 use std::path::Path;
@@ -48,9 +50,14 @@ impl Confirmation {
         }
         // The last question counts: any text that looks like it before is part of the plan.
         let plan = self.said.rfind(QUESTION).map(|end| planned_text(&self.said[..end]));
-        self.answer = Some(plan.is_some_and(|plan| plan == self.expected));
+        self.answer = Some(plan.is_some_and(|plan| plan == self.expected && !hides_more_than_values(&plan)));
         self.answer
     }
+}
+
+/// Returns true if a mask hides what a plan does, or to which resource: another resource could be masked alike.
+fn hides_more_than_values(plan: &str) -> bool {
+    plan.lines().any(|line| line.contains(MASK) && !is_value(line))
 }
 
 /// Returns the text of a plan whose run was remote.
@@ -69,7 +76,10 @@ impl Stage<'_> {
         (self.io.log)("The run is remote, and its plan cannot be saved: planning again without a plan file.");
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-no-color"].map(str::to_owned).into();
         args.extend(more);
-        let finished = self.terraform("plan", args).await?;
+        let (program, args) = self.program(args);
+        let what = format!("{} plan", self.place.tool.name());
+        // The file has what no pattern masks: two texts that are masked alike are not the same.
+        let finished = self.run_call(Call { is_judged: true, ..Call::new(&what, program, args) }).await?;
         if finished.is_cut {
             return Err(self.broken(StepProblem::RemotePlanTooLong, ""));
         }
@@ -79,7 +89,7 @@ impl Stage<'_> {
         let stdin = Some(format!("{HEADER}{text}").into_bytes());
         let call = Call { logged: false, stdin, ..Call::new("keeping the plan", Path::new("/bin/sh"), write.into()) };
         self.run_call(call).await?;
-        self.shown.push(text);
+        self.shown.push(self.redactor.redact(&text));
         Ok(())
     }
 
@@ -96,17 +106,18 @@ impl Stage<'_> {
         };
         let (program, args) = self.program(args);
         let what = format!("{} apply", self.place.tool.name());
-        let ran = self.run_call(Call { answering: Some(Box::new(answering)), ..Call::new(&what, program, args) }).await;
+        let call = Call { answering: Some(Box::new(answering)), is_judged: true, ..Call::new(&what, program, args) };
+        let ran = self.run_call(call).await;
         let answer = confirmation.lock().unwrap_or_else(PoisonError::into_inner).answer;
         match (ran, answer) {
             (Ok(finished), Some(false)) => {
-                Err(self.broken(StepProblem::RemotePlanChanged, &strip_ansi(&finished.output)))
+                Err(self.broken(StepProblem::RemotePlanChanged, &self.redactor.redact(&strip_ansi(&finished.output))))
             }
             (Err(Broken::Problem(StepProblem::Exit { .. }, output)), Some(false)) => {
                 Err(Broken::Problem(StepProblem::RemotePlanChanged, output))
             }
             (Ok(finished), _) => {
-                self.shown.push(strip_ansi(&finished.output));
+                self.shown.push(self.redactor.redact(&strip_ansi(&finished.output)));
                 Ok(())
             }
             (Err(broken), _) => Err(broken),
@@ -121,7 +132,11 @@ mod tests {
     const PLAN: &str = "Terraform will perform the following actions:\n\n  # a.b will be created\n\nPlan: 1 to add, 0 to change, 0 to destroy.";
 
     fn answered(output: &str) -> Option<bool> {
-        let (expected, said, last) = (PLAN.to_owned(), String::new(), String::new());
+        answered_for(PLAN, output)
+    }
+
+    fn answered_for(plan: &str, output: &str) -> Option<bool> {
+        let (expected, said, last) = (plan.to_owned(), String::new(), String::new());
         let mut confirmation = Confirmation { expected, said, last, answer: None };
         output.lines().filter_map(|line| confirmation.hear(line)).last()
     }
@@ -138,6 +153,11 @@ mod tests {
         assert_eq!(answered(&format!("{begin}{PLAN}{}", question(""))), Some(false));
         assert_eq!(answered(&format!("{begin}{PLAN}\nmore\n{PLAN}{remote}")), Some(false));
         assert_eq!(answered(&format!("{begin}{PLAN}\n")), None);
+        // Masked addresses are not known to be the same, values may be masked.
+        let masked = PLAN.replace("a.b", &format!("a.{MASK}"));
+        assert_eq!(answered_for(&masked, &format!("{begin}{masked}{remote}")), Some(false));
+        let masked = PLAN.replace("created\n", &format!("created\n      + x = {MASK}\n"));
+        assert_eq!(answered_for(&masked, &format!("{begin}{masked}{remote}")), Some(true));
         // Only the first question is answered.
         assert_eq!(answered(&format!("{begin}x{remote}{PLAN}{remote}")), Some(false));
     }

@@ -45,6 +45,8 @@ pub(super) struct Stage<'a> {
     pub(super) json: Option<Arc<Sealed>>,
     /// The folder of the run, with the home directory of steps.
     pub(super) folder: Option<Arc<RunFolder>>,
+    /// The project's secrets.
+    pub(super) secrets: &'a JobSecrets,
     /// Masks secrets in all output, also those of the project.
     pub(super) redactor: &'a Redactor,
     /// Set if one of its processes was killed.
@@ -102,6 +104,9 @@ pub(super) struct Call<'c> {
     pub(super) stdin: Option<Vec<u8>>,
     /// Answers its questions.
     pub(super) answering: Option<Answering>,
+    /// True if something is decided by its output, or by the lines that `answering` gets: no pattern of the project masks these. The caller
+    /// masks the output before it is shown; the log is masked.
+    pub(super) is_judged: bool,
 }
 
 impl<'c> Call<'c> {
@@ -123,6 +128,7 @@ impl<'c> Call<'c> {
             reads: None,
             stdin: None,
             answering: None,
+            is_judged: false,
         }
     }
 }
@@ -162,6 +168,7 @@ impl<'a> Stage<'a> {
             plan,
             json: None,
             folder,
+            secrets,
             redactor: &secrets.redactor,
             killed,
             timeline,
@@ -225,6 +232,7 @@ impl<'a> Stage<'a> {
         let origins = if call.fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
         let modules = modules::for_init(&origins, &mut env);
         let redactor = self.redactor.with(modules.tokens);
+        let redactor = if call.is_judged { redactor.without_masks() } else { redactor };
         let confinement = self.local.confinement(&Surroundings {
             folder: self.folder.as_deref(),
             tree: &self.place.tree.root,
@@ -247,9 +255,11 @@ impl<'a> Stage<'a> {
             answering: call.answering,
             ..Invocation::new(program, args, &self.place.dir).env(env)
         };
-        let log: Option<LineSink<'_>> = logged.then_some(self.io.log);
+        let (all, sink) = (self.redactor, self.io.log);
+        let masking = |line: &str| sink(&all.redact(line));
+        let log: Option<LineSink<'_>> = logged.then_some(if call.is_judged { &masking } else { sink });
         let running = crate::process::run(invocation, &redactor, self.io.stop, log);
-        let finished = tokio::select! {
+        let mut finished = tokio::select! {
             finished = running => finished.map_err(|error| {
                 let error = self.redactor.redact(&format!("{error:#}"));
                 let problem = StepProblem::NotStarted { program: what.to_owned(), error, init: false };
@@ -269,6 +279,9 @@ impl<'a> Stage<'a> {
         let is_answer = finished.code.is_some_and(|code| failing.contains(&code));
         if is_answer && !finished.timed_out && !finished.cancelled {
             return Ok(finished);
+        }
+        if call.is_judged && !finished.success() {
+            finished.output = self.redactor.redact(&finished.output);
         }
         self.judge(what, finished, filters, began)
     }

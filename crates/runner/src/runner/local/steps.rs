@@ -22,7 +22,7 @@ use tidelock_core::config::workflow::{OutputFilter, ShellCommand};
 /// First version whose `workspace select` supports `-or-create`.
 const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
 /// Largest plan in JSON, in bytes: the limit of the built-in policy engine.
-const MAX_JSON: usize = 128 << 20;
+pub(super) const MAX_JSON: usize = 128 << 20;
 /// Name for messages.
 pub(super) const SHOW: &str = "terraform show";
 /// Bytes that the command of an `env` or `multienv` step may print.
@@ -328,10 +328,11 @@ impl Stage<'_> {
 
     pub(super) async fn run_step(&mut self, command: &ShellCommand, filters: &[OutputFilter]) -> Result<(), Broken> {
         let what = what_runs(command);
-        let finished = self.run_call(Call { filters, ..shell_call(&what, command) }).await?;
+        let is_judged = self.spec.policies.as_ref().is_some_and(|policies| policies.custom);
+        let finished = self.run_call(Call { filters, is_judged, ..shell_call(&what, command) }).await?;
         let text = filtered(strip_ansi(&finished.output), filters)
             .map_err(|error| self.broken(StepProblem::OutputFilter { error: error.to_string() }, ""))?;
-        if self.spec.policies.as_ref().is_some_and(|policies| policies.custom) {
+        if is_judged {
             self.printed.push(text.unwrap_or_default());
         } else {
             self.shown.extend(text);

@@ -1,6 +1,7 @@
 //! A plan at the end of an apply, which shows whether the apply has left anything to change. It changes nothing about how the job ends.
 
 use super::{Io, JobSteps, Local, Place};
+use crate::process::Redactor;
 use crate::runner::spec::{JobSpec, PlanUse, Steps};
 use crate::terraform::parts::flag;
 use crate::terraform::summary::plan_summary;
@@ -8,13 +9,15 @@ use tidelock_core::domain::command::CommandName;
 use tidelock_core::domain::outcome::Verification;
 
 impl Local {
-    /// Runs the plan stage of the workflow again, with the arguments of the plan that was applied. Its plan file is not kept.
+    /// Runs the plan stage of the workflow again, with the arguments of the plan that was applied and the secrets of plans. Its plan file is
+    /// not kept. `redactor` is that of the apply, whose values the state may have.
     pub(super) async fn verify(
         &self,
         spec: &JobSpec,
         place: &Place,
         io: &Io<'_>,
         steps: &JobSteps<'_>,
+        redactor: &Redactor,
     ) -> Option<Verification> {
         let (PlanUse::Apply(plan), Some(timeout)) = (&spec.plan, spec.verify) else { return None };
         (io.log)("Planning again, to see whether the apply has left anything to change");
@@ -26,7 +29,9 @@ impl Local {
         again.limits.timeout = timeout;
         again.steps = Steps::Stage { first: Vec::new(), steps: spec.project.workflow.plan.clone() };
         again.plan = PlanUse::None;
-        Some(match self.steps(&again, place, io, steps).await {
+        let Ok(secrets) = self.secrets(&again, io).await else { return Some(Verification::Failed) };
+        let secrets = secrets.masked_like(redactor);
+        Some(match self.steps(&again, place, io, &JobSteps { secrets: &secrets, ..*steps }).await {
             Ok(ran) => Verification::Planned(plan_summary(&ran.output)),
             Err(_) => Verification::Failed,
         })
