@@ -258,9 +258,15 @@ fn an_argument_that_the_engine_lacks_is_refused_with_the_name_of_the_other_one()
 
 /// A workflow with a plan of its own, and with a custom policy check of these `run` steps.
 fn custom(steps: &[&str]) -> Setup {
+    custom_with("", steps)
+}
+
+/// The same with more keys of the repository.
+fn custom_with(keys: &str, steps: &[&str]) -> Setup {
     let steps: String =
         steps.iter().map(|step| format!("        - run: {}\n", serde_json::Value::from(*step))).collect();
-    let text = workflow("custom_policy_check: true", &["echo planned >> {tmp}/planned", PLANNED], &["echo applied"]);
+    let keys = format!("custom_policy_check: true\n{keys}");
+    let text = workflow(&keys, &["echo planned >> {tmp}/planned", PLANNED], &["echo applied"]);
     Setup::one_project().own_process().flags(&["--enable-policy-checks"]).repos_yaml(&format!(
         "{text}    policy_check:\n      steps:\n{steps}policies:\n  owners: {{users: [olga]}}\n  policy_sets:\n    - name: one\n    - name: two\n"
     ))
@@ -275,6 +281,19 @@ fn what_run_steps_print_is_the_result_of_the_sets_in_their_order() {
         let said = ctx.say_as("olga", &pull, "atlantis approve_policies").await;
         said.is("approve_policies", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn masks_change_what_people_read_and_not_what_is_decided() {
+    let setup = custom_with("masks: ['[0-9]+', FAIL]", &["echo FAIL - no", "echo '2 failures'"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        let check = plan_and_check(ctx, &pull).await.1;
+        assert_eq!(sets(&check), [("one".into(), false, 0, 1), ("two".into(), false, 0, 1)]);
+        check.has("<redacted> - no").has("<redacted> failures").has_not("FAIL - no").has_not("2 failures");
+        let (_, log) = ctx.request("GET", &format!("/jobs/{}/log", check.job()), &[]).await;
+        assert!(log.contains("<redacted> failures") && !log.contains("2 failures"), "{log}");
     });
 }
 

@@ -156,6 +156,85 @@ fn values_are_masked_as_terraform_shows_them() {
 }
 
 #[test]
+fn a_value_that_was_replaced_after_the_plan_is_masked_in_the_apply() {
+    let store = VaultDouble::start();
+    store.set("secret/data/hidden", "hidden-at-the-plan");
+    let code = "variable \"token\" {}\nvariable \"hidden\" { sensitive = true }\noutput \"token\" {\n  value = var.token\n}\n\
+                output \"hidden\" {\n  value = nonsensitive(var.hidden)\n}\n";
+    let rule = "secrets: [{env: {TF_VAR_token: 'vault:secret/data/app#token', TF_VAR_hidden: 'vault:secret/data/hidden#token'}}]";
+    let rules = format!("repos:\n- id: /.*/\n  verify_applies: true\n  {rule}\n");
+    run_test(store.setup(Setup::one_project().file("token.tf", code).repos_yaml(&rules)), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has("+ token").has_not(VALUE);
+        const ROTATED: [&str; 2] = ["rotated-and-longer", "hidden-at-the-apply"];
+        store.set("secret/data/app", ROTATED[0]);
+        store.set("secret/data/hidden", ROTATED[1]);
+        let applied = ctx.say(&pull, "atlantis apply").await;
+        // Terraform applies the values of the plan, and says so.
+        applied
+            .is("apply", "success")
+            .has("Ignoring variable when applying a saved plan")
+            .has("token = \"<redacted>\"");
+        let (_, log) = ctx.request("GET", &format!("/jobs/{}/log", applied.job()), &[]).await;
+        // The plan after the apply has the new values, and the state the old ones.
+        assert!(log.contains("Planning again") && log.contains("Ignoring variable"), "{log}");
+        for value in [VALUE, "hidden-at-the-plan", ROTATED[0], ROTATED[1]] {
+            applied.has_not(value);
+            assert!(!log.contains(value), "{value}: {log}");
+        }
+    });
+}
+
+#[test]
+fn a_value_that_is_json_is_masked_as_the_attributes_that_terraform_shows() {
+    let store = VaultDouble::start();
+    let key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG\n-----END KEY-----\n";
+    let account = serde_json::json!({"user": "app", "password": "pass-in-object", "key": key});
+    store.set("secret/data/app", &account.to_string());
+    let code = "variable \"token\" {\n  type = object({ user = string, password = string, key = string })\n}\n\
+                resource \"terraform_data\" \"account\" {\n  input = var.token\n}\noutput \"json\" {\n  value = jsonencode(var.token)\n}\n";
+    let setup = Setup::one_project().file("token.tf", code);
+    let setup = setup.repos_yaml(&format!("repos:\n- id: /.*/\n  {}\n", RULE.replace("dirs: a, ", "")));
+    run_test(store.setup(setup), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        let planned = ctx.next(&pull).await;
+        planned
+            .is("plan", "success")
+            .has("+ password = \"<redacted>\"")
+            .has("Plan: 2 to add, 0 to change, 0 to destroy.");
+        let applied = ctx.say(&pull, "atlantis apply").await;
+        for said in [planned, applied] {
+            said.has_not("pass-in-object").has_not("MIIEvQIBADANBg");
+            let (_, log) = ctx.request("GET", &format!("/jobs/{}/log", said.job()), &[]).await;
+            assert!(!log.contains("pass-in-object") && !log.contains("MIIEvQIBADANBg"), "{log}");
+        }
+    });
+}
+
+#[test]
+fn the_plan_after_an_apply_has_the_secrets_of_plans() {
+    let store = VaultDouble::start();
+    store.set("secret/data/writer", "value-of-writer");
+    let rules = "verify_applies: true\nsecrets:\n- {stages: [plan], env: {TOKEN: 'vault:secret/data/app#token'}}\n\
+                 - {stages: [apply], env: {TOKEN: 'vault:secret/data/writer#token'}}";
+    let notes =
+        |stage: &str| format!("echo {stage} $TOKEN >> {{tmp}}/stages; echo 'shown [value-of-writer] [{VALUE}]'");
+    let (plan, apply) = (notes("plan"), notes("apply"));
+    let setup = Setup::one_project().repos_yaml(&workflow(rules, &[&plan, PLANNED], &[&apply]));
+    run_test(store.setup(setup), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has_not(VALUE);
+        let applied = ctx.say(&pull, "atlantis apply").await;
+        applied.is("apply", "success").has_not("value-of-writer");
+        let stages = std::fs::read_to_string(ctx.tmp.join("stages")).unwrap();
+        assert_eq!(stages, format!("plan {VALUE}\napply value-of-writer\nplan {VALUE}\n"));
+        let (_, log) = ctx.request("GET", &format!("/jobs/{}/log", applied.job()), &[]).await;
+        // Both are masked in the plan after the apply.
+        assert_eq!(log.matches("shown [<redacted>] [<redacted>]").count(), 1, "{log}");
+    });
+}
+
+#[test]
 fn a_secret_that_cannot_be_read_fails_its_project_alone() {
     let store = VaultDouble::start();
     let setup = Setup::projects(&["a", "b"]).repos_yaml(&workflow(RULE, &[SHOWS, PLANNED], &[SHOWS])).own_process();

@@ -15,6 +15,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, PolicyReport, Reason};
 use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
 use crate::domain::state::PlanRecord;
+use crate::process::MASK;
 use crate::runner::local::{EXTRA_POLICY_SET, Place};
 use crate::runner::result::{PoliciesRan, PolicySetRan, Ran};
 use crate::runner::spec::{PlanReference, PolicySetSpec, PolicySpec, Steps};
@@ -192,7 +193,7 @@ impl CheckRun<'_> {
             plan: plan.id.clone(),
             head: plan.head.clone(),
             policies_digest: digest(ctx, config),
-            sets: ran.sets.iter().map(|set| set_record(ctx, plan, set)).collect(),
+            sets: ran.sets.iter().map(|set| set_record(ctx, config, plan, set)).collect(),
             checked: Timestamp::now(),
         };
         // With another digest, a set may have other owners.
@@ -239,13 +240,15 @@ fn stage_length(config: &ProjectConfig) -> usize {
     config.workflow.policy_check.len()
 }
 
-fn set_record(ctx: &Context, plan: &PlanRecord, set: &PolicySetRan) -> PolicySetRecord {
+fn set_record(ctx: &Context, config: &ProjectConfig, plan: &PlanRecord, set: &PolicySetRan) -> PolicySetRecord {
     let configured = set_of(ctx, &set.name);
+    // Other findings could be masked alike.
+    let is_masked = !config.masks.is_empty() && set.output.contains(MASK);
     let item_regex = configured.and_then(|set| set.item_regex.clone());
     let items = match set.passed {
         true => Vec::new(),
-        // The output may be incomplete, so an approval is for this plan only.
-        false if set.output.len() > WHOLE_OUTPUT => vec![hash(&format!("{} {}", plan.id, set.output))],
+        // The output may be incomplete or masked, so an approval is for this plan only.
+        false if is_masked || set.output.len() > WHOLE_OUTPUT => vec![hash(&format!("{} {}", plan.id, set.output))],
         false => items(&set.output, item_regex.as_deref()),
     };
     PolicySetRecord {
