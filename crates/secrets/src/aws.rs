@@ -77,14 +77,6 @@ struct Parameter {
     value: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct AwsRefusal {
-    /// Name of the error, with its namespace before `#`.
-    #[serde(rename = "__type")]
-    kind: String,
-}
-
 impl SecretReader {
     pub(crate) async fn aws(
         &self,
@@ -126,8 +118,7 @@ fn suffix(partition: &str) -> &'static str {
 /// AWS says what is wrong by the name of the error; its status is 400 for most.
 /// <https://docs.aws.amazon.com/secretsmanager/latest/apireference/CommonErrors.html>
 fn meaning(answer: &StoreAnswer) -> Refusal {
-    let AwsRefusal { kind } = serde_json::from_str(&answer.text()).unwrap_or_default();
-    match kind.rsplit('#').next().unwrap_or_default() {
+    match answer.code().unwrap_or_default().as_str() {
         "ResourceNotFoundException" | "ParameterNotFound" | "ParameterVersionNotFound" => Refusal::NotFound,
         "AccessDeniedException"
         | "AccessDenied"

@@ -4,7 +4,7 @@
 
 use crate::http::{Refusal, StoreAnswer, Way};
 use crate::{NotRead, SecretReader, StoredSecret};
-use reqwest::Client;
+use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
@@ -19,6 +19,13 @@ const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 /// <https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token>
 const MACHINE: &str = "http://169.254.169.254";
 
+/// Resources of Azure's clouds: the public one first, then those of China and of the US government.
+pub(crate) const CLOUDS: [&str; 3] =
+    ["https://vault.azure.net", "https://vault.azure.cn", "https://vault.usgovcloudapi.net"];
+
+/// A token for each of [`CLOUDS`].
+pub(crate) type AzureTokens = [OnceCell<SecretString>; CLOUDS.len()];
+
 #[derive(Deserialize)]
 struct KeyVaultSecret {
     value: String,
@@ -30,8 +37,9 @@ struct EntraToken {
 }
 
 impl SecretReader {
-    pub(crate) async fn azure(&self, url: &str, token: &OnceCell<SecretString>) -> Result<StoredSecret, NotRead> {
-        let token = token.get_or_try_init(|| self.azure_token(resource(url))).await?;
+    pub(crate) async fn azure(&self, url: &str, tokens: &AzureTokens) -> Result<StoredSecret, NotRead> {
+        let (resource, token) = of_cloud(url, tokens);
+        let token = token.get_or_try_init(|| self.azure_token(resource)).await?;
         let make = |client: &Client| client.get(url).query(&[VERSION]).bearer_auth(token.expose_secret());
         let answer = self.http.send(STORE, Way::Usual, make, meaning).await?;
         Ok(StoredSecret::Text(answer.json::<KeyVaultSecret>(STORE)?.value.into()))
@@ -78,18 +86,26 @@ impl SecretReader {
         let mut query = vec![("api-version", version), ("resource", resource)];
         query.extend(client.map(|client| ("client_id", client)));
         let make = |client: &Client| client.get(&url).query(&query).header(header.0, header.1);
-        let answer = self.http.send(STORE, Way::Direct, make, meaning).await.map_err(refused_login)?;
+        let answer = self.http.send(STORE, Way::Direct, make, meaning_of_identity).await.map_err(refused_login)?;
         Ok(answer.json::<EntraToken>(STORE)?.access_token.into())
     }
 }
 
-/// Returns the resource for which a token of a vault is made. It has the vault's cloud.
-fn resource(url: &str) -> &'static str {
+/// Returns the resource of a vault's cloud, for which a token is made, and the token.
+fn of_cloud<'t>(url: &str, tokens: &'t AzureTokens) -> (&'static str, &'t OnceCell<SecretString>) {
     let url = Url::parse(url).ok();
-    match url.as_ref().and_then(Url::host_str).unwrap_or_default() {
-        host if host.ends_with(".vault.azure.cn") => "https://vault.azure.cn",
-        host if host.ends_with(".vault.usgovcloudapi.net") => "https://vault.usgovcloudapi.net",
-        _ => "https://vault.azure.net",
+    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+    let [public, others @ ..] = &CLOUDS;
+    let [token, tokens @ ..] = tokens;
+    let is_of = |cloud: &str| cloud.strip_prefix("https://").is_some_and(|cloud| host.ends_with(&format!(".{cloud}")));
+    others.iter().zip(tokens).find(|(cloud, _)| is_of(cloud)).map_or((public, token), |(cloud, token)| (cloud, token))
+}
+
+/// The service of a virtual machine answers with 404 and 410 while it starts or is updated.
+fn meaning_of_identity(answer: &StoreAnswer) -> Refusal {
+    match answer.status {
+        StatusCode::NOT_FOUND | StatusCode::GONE => Refusal::Busy,
+        status => Refusal::of_status(status),
     }
 }
 

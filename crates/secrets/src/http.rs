@@ -18,8 +18,11 @@ const PAUSES: (Duration, Duration) = if cfg!(test) {
 } else {
     (Duration::from_millis(250), Duration::from_secs(4))
 };
-/// Largest answer, in bytes: a value of 64 KiB in base64 or with every character escaped, and what is around it.
+/// Largest answer, in bytes: a value of 64 KiB, the largest that a store has, in base64 or with every character escaped, and what is around it.
 const MAX_ANSWER: usize = 1 << 20;
+
+/// Longest name of an error, in bytes.
+const MAX_CODE: usize = 60;
 
 /// The clients, made when they are first needed.
 #[derive(Default)]
@@ -73,6 +76,18 @@ impl StoreAnswer {
         serde_json::from_slice(&self.body).map_err(|_| unknown_answer(store))
     }
 
+    /// Returns the name of the error in a refusal, as AWS, Google and Azure write it. It has no part of a value.
+    pub(crate) fn code(&self) -> Option<String> {
+        let body: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+        let error = &body["error"];
+        let code =
+            [&body["__type"], &error["status"], &error["code"]].into_iter().find_map(serde_json::Value::as_str)?;
+        // AWS puts a namespace before it, and sometimes an address after it.
+        let code = code.rsplit('#').next().and_then(|code| code.split(':').next())?;
+        let is_name = code.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        (is_name && (1..=MAX_CODE).contains(&code.len())).then(|| code.to_owned())
+    }
+
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.body)
     }
@@ -101,16 +116,21 @@ impl StoreClients {
                 Ok(answer) => {
                     let (status, refusal) = (answer.status, means(&answer));
                     if refusal != Refusal::Busy {
-                        tracing::warn!(store, %status, "a secret is refused");
+                        tracing::warn!(store, %status, code = answer.code(), "a secret is refused");
                         return Err(match refusal {
                             Refusal::Denied => NotRead::Denied { store },
                             Refusal::NotFound => NotRead::NotFound { store },
                             Refusal::Busy | Refusal::Other => {
-                                NotRead::Unusable(format!("{store} refuses the request with {}", status.as_u16()))
+                                let code = answer.code().map(|code| format!(" ({code})")).unwrap_or_default();
+                                NotRead::Unusable(format!("{store} refuses the request with {}{code}", status.as_u16()))
                             }
                         });
                     }
                     last = status.to_string();
+                }
+                Err(error) if error.is_builder() => {
+                    let why = "no request can be made of its address and token: the address needs `https://`, and a token is one line";
+                    return Err(NotRead::Unusable(format!("{store} is not asked: {why}")));
                 }
                 // The address may have a token in its query.
                 Err(error) => last = chain(&error.without_url()),

@@ -11,9 +11,10 @@ mod http;
 #[cfg(test)]
 mod tests;
 
+use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use http::StoreClients;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,9 +22,13 @@ use std::time::Duration;
 use tidelock_core::config::secrets::reference::{SecretPlace, SecretReference};
 use tokio::sync::OnceCell;
 
-/// Largest value, in bytes.
-pub const MAX_VALUE: usize = 64 << 10;
-/// Time limit of one secret, with the tokens that it needs.
+/// Largest value, in bytes: in the forms in which it is masked, it fits into a line of a log.
+pub const MAX_VALUE: usize = 16 << 10;
+/// Most bytes of all values of a project: an environment that is too large starts no program.
+const MAX_VALUES: usize = 256 << 10;
+/// Most places that a job reads.
+const MAX_PLACES: usize = 100;
+/// Time limit of all secrets that are read together, with the tokens that they need.
 const TIME: Duration = Duration::from_secs(90);
 /// Secrets that are read at once.
 const AT_ONCE: usize = 8;
@@ -52,6 +57,12 @@ pub enum NotRead {
         store: &'static str,
         /// Number of tries.
         tries: usize,
+    },
+    /// The store did not answer within the time that a job waits for its secrets.
+    #[error("{store} has not answered within the {} s for all secrets of the project", TIME.as_secs())]
+    TimedOut {
+        /// Name of the store.
+        store: &'static str,
     },
     /// This process has no identity for the store.
     #[error("the job has no identity for {store}: {why}")]
@@ -91,7 +102,8 @@ pub struct SecretReader {
 struct Tokens {
     hashicorp: OnceCell<SecretString>,
     aws: OnceCell<aws::credentials::AwsCredentials>,
-    azure: OnceCell<SecretString>,
+    /// One for each cloud of Azure.
+    azure: azure::AzureTokens,
 }
 
 impl SecretReader {
@@ -111,33 +123,71 @@ impl SecretReader {
         &self,
         wanted: &BTreeMap<String, SecretReference>,
     ) -> Result<Vec<(String, SecretString)>, SecretNotRead> {
-        let mut places: Vec<&SecretPlace> = Vec::new();
-        for reference in wanted.values() {
-            if !places.contains(&&reference.place) {
-                places.push(&reference.place);
-            }
+        let places = distinct(wanted.values());
+        let not_read = |(variable, reference): (&String, &SecretReference), reason| SecretNotRead {
+            variable: variable.clone(),
+            reference: reference.to_string(),
+            reason,
+        };
+        if let Some(one) = wanted.iter().next().filter(|_| places.len() > MAX_PLACES) {
+            let why = format!("the project has more than {MAX_PLACES} secrets");
+            return Err(not_read(one, NotRead::Unusable(why)));
         }
         let tokens = Tokens::default();
-        let mut reading = Vec::new();
-        for place in &places {
-            reading.push(self.place(place, &tokens).boxed());
+        let mut reading = self.reading(&places, &tokens);
+        let mut found: Vec<StoredSecret> = Vec::new();
+        while let Some(read) = reading.next().await {
+            let at = found.len();
+            let is_this = |(_, reference): &(&String, &SecretReference)| places.get(at) == Some(&&reference.place);
+            match (read, wanted.iter().find(is_this)) {
+                (Err(reason), Some(one)) => return Err(not_read(one, reason)),
+                (Err(_), None) => {}
+                (Ok(stored), _) => found.push(stored),
+            }
         }
-        let found: Vec<_> = futures::stream::iter(reading).buffered(AT_ONCE).collect().await;
-        let value = |reference: &SecretReference| {
-            let at = places.iter().position(|place| **place == reference.place);
-            let found = at.and_then(|at| found.get(at)).ok_or_else(|| NotRead::Unusable("it was not read".into()))?;
-            found.clone()?.value(reference.key.as_deref())
-        };
-        let values = wanted.iter().map(|(variable, reference)| match value(reference) {
-            Ok(value) => Ok((variable.clone(), value)),
-            Err(reason) => Err(SecretNotRead { variable: variable.clone(), reference: reference.to_string(), reason }),
-        });
-        values.collect()
+        let (mut values, mut size) = (Vec::new(), 0);
+        for one in wanted {
+            let stored = places.iter().zip(&found).find(|(place, _)| **place == &one.1.place);
+            let value = stored.ok_or_else(|| NotRead::Unusable("it was not read".into()));
+            let value = value.and_then(|(_, stored)| stored.clone().value(one.1.key.as_deref()));
+            let value = value.map_err(|reason| not_read(one, reason))?;
+            size += value.expose_secret().len();
+            if size > MAX_VALUES {
+                let why = format!("the project's values have more than {} KiB", MAX_VALUES >> 10);
+                return Err(not_read(one, NotRead::Unusable(why)));
+            }
+            values.push((one.0.clone(), value));
+        }
+        Ok(values)
     }
 
-    async fn place(&self, place: &SecretPlace, tokens: &Tokens) -> Result<StoredSecret, NotRead> {
-        let read = tokio::time::timeout(TIME, self.stored(place, tokens)).await;
-        read.unwrap_or_else(|_| Err(NotRead::Unreachable { store: place.store(), tries: http::TRIES }))
+    /// Tries to read secrets, each place once, and returns the reason for each that cannot be read.
+    pub async fn try_all(&self, references: &[&SecretReference]) -> Vec<Option<NotRead>> {
+        let places = distinct(references.iter().copied());
+        let tokens = Tokens::default();
+        let found: Vec<_> = self.reading(&places, &tokens).collect().await;
+        let problem = |reference: &&SecretReference| {
+            let found = places.iter().zip(&found).find(|(place, _)| **place == &reference.place);
+            let (_, found) = found?;
+            found.clone().and_then(|stored| stored.value(reference.key.as_deref())).err()
+        };
+        references.iter().map(problem).collect()
+    }
+
+    /// Reads places, in their order and with one time limit for all of them.
+    fn reading<'r>(
+        &'r self,
+        places: &'r [&'r SecretPlace],
+        tokens: &'r Tokens,
+    ) -> BoxStream<'r, Result<StoredSecret, NotRead>> {
+        let end = tokio::time::Instant::now() + TIME;
+        let mut reading = Vec::new();
+        for place in places {
+            let read = tokio::time::timeout_at(end, self.stored(place, tokens));
+            let read = read.map(|read| read.unwrap_or_else(|_| Err(NotRead::TimedOut { store: place.store() })));
+            reading.push(read.boxed());
+        }
+        futures::stream::iter(reading).buffered(AT_ONCE).boxed()
     }
 
     async fn stored(&self, place: &SecretPlace, tokens: &Tokens) -> Result<StoredSecret, NotRead> {
@@ -173,6 +223,17 @@ impl SecretReader {
     }
 }
 
+/// Returns the places of references, each once.
+fn distinct<'r>(references: impl Iterator<Item = &'r SecretReference>) -> Vec<&'r SecretPlace> {
+    let mut places = Vec::new();
+    for reference in references {
+        if !places.contains(&&reference.place) {
+            places.push(&reference.place);
+        }
+    }
+    places
+}
+
 fn read_token(path: &Path) -> std::io::Result<SecretString> {
     use std::io::Read;
     let mut text = String::new();
@@ -192,7 +253,6 @@ enum StoredSecret {
 impl StoredSecret {
     /// Returns the value, or that of a key in it.
     fn value(self, key: Option<&str>) -> Result<SecretString, NotRead> {
-        use secrecy::ExposeSecret;
         let unusable = |why: &str| Err(NotRead::Unusable(why.to_owned()));
         let text = match (self, key) {
             (StoredSecret::Text(text), None) => text,
@@ -207,7 +267,7 @@ impl StoredSecret {
         };
         match text.expose_secret() {
             "" => unusable("the value is empty"),
-            text if text.len() > MAX_VALUE => unusable("the value is larger than 64 KiB"),
+            text if text.len() > MAX_VALUE => unusable(&format!("the value is larger than {} KiB", MAX_VALUE >> 10)),
             text if text.contains('\0') => unusable("the value has a byte that no variable can have"),
             _ => Ok(text),
         }

@@ -51,7 +51,8 @@ fn aws(asked: &Asked) -> (u16, String) {
             (200, json!({"SecretString": "{\"password\": \"hunter22\"}"}).to_string())
         }
         ("secretsmanager.GetSecretValue", "binary", _) => (200, json!({"SecretBinary": "AAAA"}).to_string()),
-        ("secretsmanager.GetSecretValue", "other", _) => refusal("AccessDeniedException"),
+        ("secretsmanager.GetSecretValue", "other", _) => refusal("AccessDeniedException:http://internal.amazon.com/"),
+        ("secretsmanager.GetSecretValue", "deleted", _) => refusal("InvalidRequestException"),
         ("secretsmanager.GetSecretValue", ..) => refusal("ResourceNotFoundException"),
         ("AmazonSSM.GetParameter", _, "parameter/db/password") if body["WithDecryption"] == true => {
             (200, json!({"Parameter": {"Type": "SecureString", "Value": "of-parameter"}}).to_string())
@@ -73,6 +74,7 @@ async fn aws_gives_secrets_and_parameters_to_a_signature() {
     for (reference, reason) in [
         (sibling("other"), "AWS Secrets Manager denies it to the identity of the job"),
         (sibling("none"), "AWS Secrets Manager has no such secret, or no such version of it"),
+        (sibling("deleted"), "AWS Secrets Manager refuses the request with 400 (InvalidRequestException)"),
         (sibling("binary"), "the value is binary, not a text"),
         (PARAMETER.replace("password", "none"), "AWS Systems Manager has no such secret, or no such version of it"),
         (format!("{SECRET}#user"), "the secret has no key `user`"),

@@ -55,6 +55,15 @@ async fn azure_key_vault_gives_secrets_to_every_kind_of_identity() {
     ] {
         assert_eq!(read(&reader(&identity), &db).await.unwrap(), "hunter22", "{identity:?}");
     }
+    // A virtual machine's service is not ready yet.
+    let (tries, answer) = (Arc::new(Mutex::new(vec![404, 410])), azure);
+    let starting = Fake::start(move |asked| match tries.lock().unwrap().pop() {
+        Some(status) => (status, String::new()),
+        None => answer(asked),
+    });
+    let starting = starting.await;
+    let machine = reader(&[client, ("AZURE_POD_IDENTITY_AUTHORITY_HOST", &starting.address)]);
+    assert_eq!(read(&machine, &db).await.unwrap(), "hunter22");
     let own = reader(&[tenant, client, authority, ("AZURE_CLIENT_SECRET", "s")]);
     for (name, reason) in [
         ("other", "Azure Key Vault denies it to the identity of the job"),

@@ -23,7 +23,7 @@ fn google(asked: &Asked) -> (u16, String) {
         "GET /v1/projects/p/secrets/changed/versions/3:access" => value(b"hunter22", 1),
         "GET /v1/projects/p/secrets/binary/versions/1:access" => value(&[0xff], crc32c::crc32c(&[0xff])),
         "GET /v1/projects/p/secrets/large/versions/1:access" => {
-            let bytes = vec![b'a'; (64 << 10) + 1];
+            let bytes = vec![b'a'; crate::MAX_VALUE + 1];
             value(&bytes, crc32c::crc32c(&bytes))
         }
         "GET /v1/projects/p/secrets/other/versions/latest:access" => refusal(403, "PERMISSION_DENIED"),
@@ -51,7 +51,7 @@ async fn google_secret_manager_gives_versions_to_an_account() {
         ),
         ("gcp:projects/p/secrets/changed/versions/3", "the value was changed on its way: its checksum is another"),
         ("gcp:projects/p/secrets/binary/versions/1", "the value is no text in UTF-8"),
-        ("gcp:projects/p/secrets/large/versions/1", "the value is larger than 64 KiB"),
+        ("gcp:projects/p/secrets/large/versions/1", "the value is larger than 16 KiB"),
         ("gcp:projects/p/secrets/plain#key", "the value is no JSON object, so it has no keys"),
     ] {
         assert_eq!(read(&own, reference).await.unwrap_err().to_string(), reason, "{reference}");
@@ -125,6 +125,14 @@ async fn hashicorp_vault_gives_keys_to_a_token() {
     assert_eq!(denied, NotRead::Denied { store: "HashiCorp Vault" });
     let none = read(&reader(&of_fake), "vault:secret/data/ci#token").await.unwrap_err();
     assert!(none.to_string().contains("set VAULT_TOKEN"), "{none}");
+    // Neither is tried again.
+    for variables in [
+        [("VAULT_ADDR", "vault.example.com"), ("VAULT_TOKEN", "good")],
+        [("VAULT_ADDR", fake.address.as_str()), ("VAULT_TOKEN", "go\nod")],
+    ] {
+        let unusable = read(&reader(&variables), "vault:secret/data/ci#token").await.unwrap_err();
+        assert!(unusable.to_string().contains("no request can be made of its address and token"), "{unusable}");
+    }
     let nowhere = read(&reader(&[]), "vault:secret/data/ci#token").await.unwrap_err();
     assert!(nowhere.to_string().contains("VAULT_ADDR is not set"), "{nowhere}");
 }
@@ -175,4 +183,34 @@ async fn what_fails_for_a_moment_is_read_all_the_same() {
     let own = reader(&[("VAULT_ADDR", &format!("http://{closed}")), ("VAULT_TOKEN", "good")]);
     let unreachable = read(&own, "vault:kv/ci#token").await.unwrap_err();
     assert_eq!(unreachable, NotRead::Unreachable { store: "HashiCorp Vault", tries: 4 });
+}
+
+#[tokio::test]
+async fn many_secrets_are_bounded_and_tried_with_one_token() {
+    let fake = Fake::start(|asked| match asked.line.as_str() {
+        "GET /v1/a/none" => (404, json!({"errors": []}).to_string()),
+        _ => (200, json!({"data": {"k": "x".repeat(crate::MAX_VALUE)}}).to_string()),
+    });
+    let fake = fake.await;
+    let own = reader(&[("VAULT_ADDR", &fake.address), ("VAULT_TOKEN", "good")]);
+    let read_places = async |count: usize| {
+        let wanted = (0..count).map(|at| (format!("V{at:03}"), format!("vault:a/{at}#k")));
+        let wanted = wanted.map(|(name, text)| (name, SecretReference::parse(&text).unwrap())).collect();
+        own.read_all(&wanted).await.map(|values| values.len()).map_err(|problem| problem.to_string())
+    };
+    assert_eq!(read_places(16).await, Ok(16));
+    assert_eq!(
+        read_places(17).await.unwrap_err(),
+        "the secret `vault:a/16#k` of `V016` cannot be read: the project's values have more than 256 KiB"
+    );
+    let before = fake.lines().len();
+    assert!(read_places(101).await.unwrap_err().ends_with("the project has more than 100 secrets"));
+    assert_eq!(fake.lines().len(), before, "nothing is read");
+    let references =
+        ["vault:a/1#k", "vault:a/none#k", "vault:a/1#other"].map(|text| SecretReference::parse(text).unwrap());
+    let tried = own.try_all(&references.iter().collect::<Vec<_>>()).await;
+    let tried: Vec<_> = tried.into_iter().map(|problem| problem.map(|problem| problem.to_string())).collect();
+    let not_found = "HashiCorp Vault has no such secret, or no such version of it".to_owned();
+    assert_eq!(tried, [None, Some(not_found), Some("the secret has no key `other`".to_owned())]);
+    assert_eq!(fake.lines().len(), before + 2);
 }
