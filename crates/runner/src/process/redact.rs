@@ -1,5 +1,6 @@
 //! Masks secrets in text, including base64 and percent-encoded forms.
 
+use aho_corasick::AhoCorasick;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 use regex::Regex;
@@ -24,6 +25,8 @@ const LONGEST_WRAPPED: usize = 1 << 10;
 const DEEPEST: usize = 16;
 /// Lengths of the lines into which programs break base64, in characters: that of PEM, and that of `base64`.
 const BASE64_COLUMNS: [usize; 2] = [64, 76];
+/// Most bytes of all forms of all secrets that are searched at once. A finder for more would be large and slow to build.
+const MOST_JOINED: usize = 256 << 10;
 /// Most matches of patterns in a line. A line with more is masked as a whole: each search may read all of it.
 const MAX_MATCHES: usize = 1000;
 
@@ -31,6 +34,8 @@ const MAX_MATCHES: usize = 1000;
 #[derive(Clone, Default)]
 pub struct Redactor {
     needles: Arc<Vec<SecretString>>,
+    /// Finds them all at once; absent if they are too many to be joined.
+    finder: Option<Arc<AhoCorasick>>,
     patterns: Option<Arc<Masks>>,
     /// [`Masks::plain`], also if the patterns do not apply.
     plain: Option<fn(&str) -> String>,
@@ -63,22 +68,33 @@ impl Redactor {
         }
         needles.sort();
         needles.dedup();
-        let needles = Arc::new(needles.into_iter().map(SecretString::from).collect());
-        Redactor { needles, patterns: None, plain: None }
+        Redactor::of_needles(needles.into_iter().map(SecretString::from).collect())
     }
 
     /// Returns a redactor that also masks these secrets.
     pub fn with(&self, secrets: Vec<SecretString>) -> Redactor {
-        let mut needles = Redactor::new(secrets).needles;
-        Arc::make_mut(&mut needles).extend(self.needles.iter().cloned());
-        Redactor { needles, ..self.clone() }
+        let more = Redactor::new(secrets).needles;
+        if more.is_empty() {
+            return self.clone();
+        }
+        let Redactor { needles, finder, .. } =
+            Redactor::of_needles(more.iter().chain(&*self.needles).cloned().collect());
+        Redactor { needles, finder, ..self.clone() }
+    }
+
+    fn of_needles(needles: Vec<SecretString>) -> Redactor {
+        let size: usize = needles.iter().map(|needle| needle.expose_secret().len()).sum();
+        let is_joined = !needles.is_empty() && size <= MOST_JOINED;
+        let finder = is_joined.then(|| AhoCorasick::new(needles.iter().map(ExposeSecret::expose_secret)));
+        let finder = finder.and_then(Result::ok).map(Arc::new);
+        Redactor { needles: Arc::new(needles), finder, patterns: None, plain: None }
     }
 
     /// Returns a redactor that masks what these patterns match too.
     pub fn with_masks(&self, masks: Masks) -> Redactor {
         let plain = Some(masks.plain);
         let patterns = (!masks.regexes.is_empty()).then(|| Arc::new(masks));
-        Redactor { needles: Arc::clone(&self.needles), patterns, plain }
+        Redactor { patterns, plain, ..self.clone() }
     }
 
     /// Returns a redactor that masks secrets, and nothing because of a pattern. What it leaves can be compared, and decided on: a pattern may
@@ -121,11 +137,13 @@ impl Redactor {
     }
 
     fn mask_needles<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let mut found: Vec<Range<usize>> = Vec::new();
-        for needle in self.needles.iter() {
-            let needle = needle.expose_secret();
-            found.extend(text.match_indices(needle).map(|(at, _)| at..at + needle.len()));
-        }
+        let found: Vec<Range<usize>> = match &self.finder {
+            Some(finder) => finder.find_overlapping_iter(text).map(|found| found.range()).collect(),
+            None => {
+                let needles = self.needles.iter().map(ExposeSecret::expose_secret);
+                needles.flat_map(|needle| text.match_indices(needle).map(|(at, _)| at..at + needle.len())).collect()
+            }
+        };
         if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(without(text, found)) }
     }
 }

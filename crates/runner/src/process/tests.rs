@@ -352,6 +352,17 @@ fn values_are_masked_where_programs_break_their_lines() {
 }
 
 #[test]
+fn many_secrets_are_found_like_few() {
+    let value = |at: usize| format!("value-{at:05}-of-many-secrets");
+    for count in [2, 5000] {
+        let values: Vec<String> = (0..count).map(value).collect();
+        let redactor = secrets(&values.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(redactor.redact(&format!("{} and {}", value(0), value(count - 1))), "<redacted> and <redacted>");
+        assert_eq!(redactor.redact("value-without-a-number"), "value-without-a-number");
+    }
+}
+
+#[test]
 fn colours_do_not_part_a_value() {
     use crate::terraform::summary::{is_total, strip_ansi};
     let masks = || Masks { regexes: Vec::new(), plain: strip_ansi, spares: is_total };
