@@ -98,7 +98,7 @@ fn of_cloud<'t>(url: &str, tokens: &'t AzureTokens) -> (&'static str, &'t OnceCe
     let [public, others @ ..] = &CLOUDS;
     let [token, tokens @ ..] = tokens;
     let is_of = |cloud: &str| cloud.strip_prefix("https://").is_some_and(|cloud| host.ends_with(&format!(".{cloud}")));
-    others.iter().zip(tokens).find(|(cloud, _)| is_of(cloud)).map_or((public, token), |(cloud, token)| (cloud, token))
+    others.iter().zip(tokens).find(|(cloud, _)| is_of(cloud)).map_or((*public, token), |(cloud, token)| (*cloud, token))
 }
 
 /// The service of a virtual machine answers with 404 and 410 while it starts or is updated.

@@ -135,19 +135,17 @@ impl SecretReader {
         }
         let tokens = Tokens::default();
         let mut reading = self.reading(&places, &tokens);
-        let mut found: Vec<StoredSecret> = Vec::new();
-        while let Some(read) = reading.next().await {
-            let at = found.len();
-            let is_this = |(_, reference): &(&String, &SecretReference)| places.get(at) == Some(&&reference.place);
-            match (read, wanted.iter().find(is_this)) {
-                (Err(reason), Some(one)) => return Err(not_read(one, reason)),
-                (Err(_), None) => {}
-                (Ok(stored), _) => found.push(stored),
+        let mut found: Vec<(&SecretPlace, StoredSecret)> = Vec::new();
+        for place in &places {
+            match (reading.next().await, wanted.iter().find(|(_, reference)| reference.place == **place)) {
+                (Some(Ok(stored)), _) => found.push((*place, stored)),
+                (Some(Err(reason)), Some(one)) => return Err(not_read(one, reason)),
+                (Some(Err(_)) | None, _) => {}
             }
         }
         let (mut values, mut size) = (Vec::new(), 0);
         for one in wanted {
-            let stored = places.iter().zip(&found).find(|(place, _)| **place == &one.1.place);
+            let stored = found.iter().find(|(place, _)| **place == one.1.place);
             let value = stored.ok_or_else(|| NotRead::Unusable("it was not read".into()));
             let value = value.and_then(|(_, stored)| stored.clone().value(one.1.key.as_deref()));
             let value = value.map_err(|reason| not_read(one, reason))?;
@@ -184,7 +182,7 @@ impl SecretReader {
         let mut reading = Vec::new();
         for place in places {
             let read = tokio::time::timeout_at(end, self.stored(place, tokens));
-            let read = read.map(|read| read.unwrap_or_else(|_| Err(NotRead::TimedOut { store: place.store() })));
+            let read = read.map(move |read| read.unwrap_or_else(|_| Err(NotRead::TimedOut { store: place.store() })));
             reading.push(read.boxed());
         }
         futures::stream::iter(reading).buffered(AT_ONCE).boxed()
@@ -225,7 +223,7 @@ impl SecretReader {
 
 /// Returns the places of references, each once.
 fn distinct<'r>(references: impl Iterator<Item = &'r SecretReference>) -> Vec<&'r SecretPlace> {
-    let mut places = Vec::new();
+    let mut places: Vec<&SecretPlace> = Vec::new();
     for reference in references {
         if !places.contains(&&reference.place) {
             places.push(&reference.place);

@@ -18,6 +18,9 @@ use tidelock_core::config::secrets::mask;
 /// Prefix of the variables from which Terraform takes the values of its own.
 const VARIABLE: &str = "TF_VAR_";
 
+/// Length from which a word is not taken for a common one, in bytes.
+const LONGEST_WORD: usize = 8;
+
 /// Secrets of one job.
 #[derive(Clone)]
 pub(super) struct JobSecrets {
@@ -80,7 +83,7 @@ struct ShownVariable {
 fn values_in(json: &[u8], names: &BTreeSet<String>) -> Option<Vec<SecretString>> {
     let ShownVariables { variables } = serde_json::from_slice(json).ok()?;
     let values = variables.into_iter().filter(|(name, _)| names.contains(name));
-    let text = |value| match value {
+    let text = |value: Value| match value {
         Value::Null | Value::Bool(_) => None,
         Value::String(text) => Some(SecretString::from(text)),
         value @ (Value::Number(_) | Value::Array(_) | Value::Object(_)) => Some(value.to_string().into()),
@@ -117,9 +120,15 @@ impl Local {
             () = io.stop.cancelled() => return Err(Broken::Stopped),
         };
         for (name, value) in &values {
-            if value.expose_secret().trim().len() < SHORTEST_SECRET {
+            let value = value.expose_secret().trim();
+            let is_word = value.len() < LONGEST_WORD && value.bytes().all(|byte| byte.is_ascii_alphabetic());
+            if value.len() < SHORTEST_SECRET {
                 (io.log)(&format!(
                     "[tidelock: the value of {name} is shorter than {SHORTEST_SECRET} bytes, and is not masked]"
+                ));
+            } else if is_word {
+                (io.log)(&format!(
+                    "[tidelock: the value of {name} is a short word, which is masked wherever it occurs]"
                 ));
             }
         }

@@ -255,9 +255,9 @@ impl<'a> Stage<'a> {
             answering: call.answering,
             ..Invocation::new(program, args, &self.place.dir).env(env)
         };
-        let (all, sink) = (self.redactor, self.io.log);
-        let masking = |line: &str| sink(&all.redact(line));
-        let log: Option<LineSink<'_>> = logged.then_some(if call.is_judged { &masking } else { sink });
+        let masking = |line: &str| (self.io.log)(&self.redactor.redact(line));
+        let sink: LineSink<'_> = if call.is_judged { &masking } else { self.io.log };
+        let log = logged.then_some(sink);
         let running = crate::process::run(invocation, &redactor, self.io.stop, log);
         let mut finished = tokio::select! {
             finished = running => finished.map_err(|error| {
