@@ -304,3 +304,25 @@ fn masks_hide_what_steps_print_and_not_what_the_server_reads() {
             .has_not("customer 4711");
     });
 }
+
+#[test]
+fn doctor_reads_the_secrets_and_warns_of_credentials_that_steps_get() {
+    let store = VaultDouble::start();
+    let rules = "repos:\n- id: /.*/\n  secrets: [{env: {A: 'vault:secret/data/app#token', B: 'vault:secret/data/none#token'}}]\n";
+    run_test(store.setup(Setup::one_project().repos_yaml(rules).own_process()), async |ctx| {
+        let url = format!("--atlantis-url={}", ctx.server.url());
+        let (code, text) = ctx.server.command("doctor", &[&url]).await;
+        assert_eq!(code, Some(1), "{text}");
+        for wanted in [
+            "vault:secret/data/app#token can be read",
+            "vault:secret/data/none#token cannot be read: HashiCorp Vault has no such secret",
+            "steps get VAULT_TOKEN",
+            "--masked-variables=VAULT_TOKEN",
+        ] {
+            assert!(text.contains(wanted), "{wanted}\n{text}");
+        }
+        assert!(!text.contains(VALUE) && !text.contains(TOKEN), "{text}");
+        let (_, text) = ctx.server.command("doctor", &[&url, "--masked-variables=VAULT_TOKEN"]).await;
+        assert!(text.contains("app#token can be read") && !text.contains("steps get VAULT_TOKEN"), "{text}");
+    });
+}
