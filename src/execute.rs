@@ -18,6 +18,7 @@ mod capacity;
 mod command_run;
 mod context;
 mod current;
+mod deleted;
 pub(crate) mod discarded;
 mod discarded_approvals;
 pub(crate) mod drift;

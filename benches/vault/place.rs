@@ -142,6 +142,7 @@ impl Planned {
             tree: None,
             auto_apply: tidelock_core::domain::AutoApply::Never,
             arguments: Vec::new(),
+            deleted: false,
         };
         Ok(Planned { job, plan, left })
     }

@@ -293,6 +293,7 @@ fn projects(found: &CheckedRepository, report: &mut CheckReport) -> Vec<(Project
         options: &found.options,
         config_change: None,
         applied: &[],
+        deletions: None,
     };
     let everything = Command::new(CommandName::Plan, Trigger::Comment, Login::unknown());
     let planned = match schedule::for_plan(&everything, &facts) {

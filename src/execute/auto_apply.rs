@@ -38,7 +38,13 @@ pub(super) async fn of_plan(
     let is_as_usual = work.command.extra_args.is_empty() && plan.part.is_none();
     // An override was for a command that a person gives.
     let is_guarded = !plan.guards.is_empty();
-    if config.auto_apply.is_never() || !is_of_pull || !is_as_usual || is_guarded || plan.has_nothing_to_do() {
+    if config.auto_apply.is_never()
+        || plan.deleted
+        || !is_of_pull
+        || !is_as_usual
+        || is_guarded
+        || plan.has_nothing_to_do()
+    {
         return Ok(AutoApply::Never);
     }
     let (pull, project, head) = (plan.pull.clone(), plan.project.clone(), plan.head.clone());

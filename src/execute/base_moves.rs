@@ -2,6 +2,7 @@
 
 use super::command_run::CommandRun;
 use super::context::Context;
+use super::deleted;
 use super::plan;
 use super::prepare::{self, Prepared, Stop};
 use crate::checkout::CheckoutError;
@@ -17,6 +18,7 @@ use crate::inputs::{InputGraph, recorded};
 use crate::schedule::Schedule;
 use anyhow::anyhow;
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 
 /// Returns the inputs of a plan's projects in mode `strict`; empty after the merge, when each plan is made at the tip of the branch.
 pub(super) async fn inputs(
@@ -30,7 +32,24 @@ pub(super) async fn inputs(
     if strict.is_empty() || work.after_merge.is_some() {
         return Ok(BTreeMap::new());
     }
-    let (options, rules, root) = (prepare::options(ctx), work.rules.clone(), prepared.tree.root.clone());
+    let (deleted, present): (Vec<_>, Vec<_>) = strict.into_iter().partition(|config| config.deleted);
+    let mut found = BTreeMap::new();
+    for projects in [present, deleted] {
+        let Some(first) = projects.first() else { continue };
+        let root = deleted::root_of(ctx, work, prepared, first, &prepared.fetched.base_tip).await?;
+        found.extend(inputs_in(ctx, work, root, projects).await?);
+    }
+    Ok(found)
+}
+
+/// Returns the inputs of projects whose code is in one tree.
+async fn inputs_in(
+    ctx: &Context,
+    work: &CommandRun,
+    root: PathBuf,
+    projects: Vec<ProjectConfig>,
+) -> Result<BTreeMap<ProjectId, PlanInputs>, Stop> {
+    let (options, rules) = (prepare::options(ctx), work.rules.clone());
     let arguments = work.command.extra_args.clone();
     let reading = move || {
         let tree = DiskTree { root };
@@ -40,7 +59,7 @@ pub(super) async fn inputs(
             let found = found.unwrap_or_else(|_| PlanInputs { everything: true, ..PlanInputs::default() });
             PlanInputs { depends_on: config.depends_on.clone(), ..found }
         };
-        strict.iter().map(|config| (config.id.clone(), of(config))).collect()
+        projects.iter().map(|config| (config.id.clone(), of(config))).collect()
     };
     tokio::task::spawn_blocking(reading)
         .await

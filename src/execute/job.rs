@@ -3,18 +3,20 @@
 mod remote;
 mod run;
 mod sent_lines;
+mod trees;
 
 pub(super) use remote::{ExecutorSlot, JobLeft, enter, executor, follow, is_left};
 pub(super) use run::{APPLY_GRACE, JobTask, confinement_hint};
+pub(super) use trees::{base_tree, tree, tree_of_plan};
 
 use super::command_run::{CommandRun, job_state, plan_limit};
 use super::context::Context;
 use super::ids::random_bits;
 use super::job_end::{JobChange, JobEnd, JobFacts};
 use super::not_run::NotRun;
-use super::prepare::{Prepared, Stop, credentials};
+use super::prepare::Prepared;
 use super::{measured, recorder, secrets};
-use crate::checkout::{Fetched, WorkingTree};
+use crate::checkout::WorkingTree;
 use crate::config::ProjectConfig;
 use crate::domain::drift::DRIFT_JOB;
 use crate::domain::job_times::JobTimes;
@@ -233,6 +235,7 @@ impl<'a> JobRun<'a> {
             tree: self.plan_tree.clone(),
             auto_apply: AutoApply::Never,
             arguments: self.work.command.extra_args.clone(),
+            deleted: config.deleted,
         }
     }
 
@@ -354,49 +357,6 @@ pub(super) async fn ready(
     let dir = project_dir(&tree.root, &config.id.dir)?;
     let tool = resolve_tool(ctx, config, &tree).await?;
     Ok(Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) })
-}
-
-/// Returns the tree of a project's workspace. Only a plan moves it to another commit, so all projects of a command find the same one.
-pub(super) async fn tree(
-    ctx: &Context,
-    work: &CommandRun,
-    prepared: &Prepared,
-    config: &ProjectConfig,
-) -> Result<(TreeSpec, WorkingTree), Stop> {
-    let spec = TreeSpec { movable: true, ..tree_spec(work, prepared, config, &prepared.fetched) };
-    let credentials = credentials(ctx, work).await;
-    let tree = match spec.workspace == "default" {
-        true => ctx.runner.with_history(&spec, prepared.tree.clone(), credentials.as_ref()).await?,
-        false => ctx.runner.tree(&spec, credentials.as_ref()).await?,
-    };
-    Ok((spec, tree))
-}
-
-/// Returns the tree in which a plan is applied: that of its workspace, or one beside it if that is on another commit. No tree is moved, as
-/// another job of the command may use it.
-pub(super) async fn tree_of_plan(
-    ctx: &Context,
-    work: &CommandRun,
-    prepared: &Prepared,
-    config: &ProjectConfig,
-    plan: &PlanRecord,
-) -> Result<(TreeSpec, WorkingTree), Stop> {
-    let commits = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
-    let spec = tree_spec(work, prepared, config, &commits);
-    let tree = ctx.runner.tree(&spec, credentials(ctx, work).await.as_ref()).await?;
-    Ok((spec, tree))
-}
-
-fn tree_spec(work: &CommandRun, prepared: &Prepared, config: &ProjectConfig, commits: &Fetched) -> TreeSpec {
-    TreeSpec {
-        pull: work.pull.clone(),
-        workspace: config.id.workspace.clone(),
-        head: commits.head.clone(),
-        base: commits.base_tip.clone(),
-        dirs: prepared.dirs.clone(),
-        movable: false,
-        history: config.workflow.has_commands(),
-    }
 }
 
 /// Returns the project's directory in a tree, or the fault if it cannot be used.

@@ -3,6 +3,7 @@
 use super::applicable_plans::ApplicablePlans;
 use super::command_run::CommandRun;
 use super::context::Context;
+use super::deleted::BaseTrees;
 use super::{measured, merged, names};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, Strategy, WorkingTree};
@@ -328,6 +329,7 @@ pub(super) async fn schedule(
         true => (changed_config(ctx, work, prepared, wanted).await?, applied_here(ctx, work).await?),
         false => (None, Vec::new()),
     };
+    let base_trees = BaseTrees::prepare(ctx, work, prepared, wanted, &modified).await?;
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let root = prepared.tree.root.clone();
     let made = tokio::task::spawn_blocking(move || {
@@ -353,7 +355,10 @@ pub(super) async fn schedule(
             options: &options,
             config_change,
             applied: &applied,
+            deletions: None,
         };
+        let deletions = base_trees.map(|trees| trees.deletions(&command, &branch, &facts)).transpose()?;
+        let facts = Facts { deletions: deletions.as_ref(), ..facts };
         // The base branch may have renamed a project since.
         let owed = owed.map(|owed| schedule::named_now(&owed, &facts));
         let schedule = match (&targets, given.as_ref().or(owed.as_ref())) {

@@ -4,6 +4,7 @@ use super::approval_error::ApprovalError;
 use super::approvals::{self, OwnersFile};
 use super::command_run::CommandRun;
 use super::context::Context;
+use super::deleted;
 use super::merged;
 use super::prepare::{self, Prepared, Stop};
 use crate::checkout::disk::DiskTree;
@@ -240,7 +241,8 @@ async fn undiverged(
         return Ok((true, format!("`{branch}` has not moved")));
     }
     let (options, project, rules) = (prepare::options(ctx), config.clone(), work.rules.clone());
-    let root = prepared.tree.root.clone();
+    let root =
+        deleted::root_of(ctx, work, prepared, config, planned_base.unwrap_or(&prepared.fetched.base_tip)).await?;
     let files = changed.clone();
     let touched = tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };

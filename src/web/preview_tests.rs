@@ -147,6 +147,7 @@ fn plan(hours: i64) -> PlanRecord {
         tree: None,
         auto_apply: crate::domain::AutoApply::Never,
         arguments: Vec::new(),
+        deleted: false,
     }
 }
 

@@ -25,6 +25,7 @@ mod closing;
 mod cloud;
 mod cloud_run;
 mod comparisons;
+mod deleted_projects;
 mod discarded_approvals;
 mod doctor;
 mod drift;

@@ -112,6 +112,17 @@ pub enum OnMerge {
     Apply,
 }
 
+/// `deleted_projects`: handling of projects whose directory a pull request deletes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeletedProjects {
+    /// Nothing is planned for them, as in Atlantis.
+    #[default]
+    Ignore,
+    /// They are planned as a destroy, in the tree of the base branch.
+    Destroy,
+}
+
 /// The effective configuration of a project: server side and repository side merged. A plan is bound to its serialised
 /// form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -201,6 +212,9 @@ pub struct ProjectConfig {
     /// True if the repo config lists another project in the same directory and workspace.
     #[serde(default)]
     pub shares_state: bool,
+    /// True if the pull request deletes its directory: its plans destroy, and its jobs run in a tree of the base branch alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
 }
 
 impl ProjectConfig {
@@ -241,6 +255,7 @@ impl ProjectConfig {
             freeze: rules.freeze.clone(),
             tags: Vec::new(),
             shares_state: false,
+            deleted: false,
         }
     }
 
@@ -303,6 +318,7 @@ impl ProjectConfig {
             masks: _,
             // Other projects in its directory do not change it.
             shares_state: _,
+            deleted,
         } = self;
         let mut facts = serde_json::json!({
             "id": id,
@@ -326,6 +342,9 @@ impl ProjectConfig {
         }
         if !secrets.is_empty() {
             facts["secrets"] = serde_json::json!(secrets);
+        }
+        if *deleted {
+            facts["deleted"] = serde_json::json!(true);
         }
         if !executors.are_local() {
             facts["executors"] = serde_json::json!(executors);

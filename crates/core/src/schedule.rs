@@ -1,6 +1,7 @@
 //! Selects the projects that a command runs on, and their order. Pure: it reads the repository through [`Tree`], and the inputs of projects
 //! through [`InputGraph`].
 
+mod deleted;
 pub mod discover;
 mod names;
 mod narrow;
@@ -12,6 +13,7 @@ mod tests;
 mod typed_names;
 mod whole;
 
+pub use deleted::{Deletions, KeptDirectory, deletions, emptied, planned_deletions};
 pub use discover::Directories;
 pub use names::named_now;
 pub use whole::for_branch;
@@ -43,6 +45,8 @@ pub struct Facts<'a> {
     pub config_change: Option<ConfigChange<'a>>,
     /// Projects that were applied in this pull request, in mode `strict`.
     pub applied: &'a [ProjectId],
+    /// Projects that the pull request deletes; absent if none is looked for.
+    pub deletions: Option<&'a Deletions>,
 }
 
 /// Change of the repo config by a pull request.
@@ -154,6 +158,7 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, NoSche
     };
     if command.target.is_all() {
         remarks.extend(scope::deleted(command, facts));
+        remarks.extend(facts.deletions.into_iter().flat_map(Deletions::remarks));
         remarks.extend(discover::unreadable(facts.tree, facts.modified.iter().map(|file| parent(file))));
     } else {
         remarks.clear();
@@ -186,6 +191,10 @@ pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) 
 
 /// Returns the effective config of one planned project, even if no repo config lists it now.
 fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
+    let mut deleted = facts.deletions.into_iter().flat_map(|deletions| &deletions.projects);
+    if let Some(deleted) = deleted.find(|project| project.id == *id) {
+        return deleted.clone();
+    }
     let listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
     let mut same = listed.filter(|project| project.id == *id);
     same.next().cloned().unwrap_or_else(|| ProjectConfig::from_rules(id.clone(), facts.rules))
@@ -212,13 +221,18 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     if let Some(why) = graph.units_exceed() {
         return Err(config_error(why));
     }
+    if let Some(deletions) = facts.deletions {
+        projects.retain(|project| !deletions.contain(&project.id));
+        projects.extend(deletions.projects.iter().cloned());
+    }
     Ok(projects)
 }
 
-/// Puts projects in groups. The order within a group stays, except for projects that depend on each other.
+/// Puts projects in groups. The order within a group stays, except for projects that depend on each other. Deleted projects come last, and
+/// their groups in descending order.
 fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Schedule, NoSchedule> {
     let graph = facts.graph();
-    for project in &mut projects {
+    for project in projects.iter_mut().filter(|project| !project.deleted) {
         project.terragrunt = graph.is_unit(project);
         project.shares_state = names::shares_state(&project.id, facts);
     }
@@ -227,9 +241,10 @@ fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Sched
     let (mut dependencies, mut remarks) = (order::dependencies(&units)?, order::remarks(&graph, &units));
     remarks.extend(discover::remarks_on_links(&projects));
     order::add_named(&projects, &mut dependencies)?;
-    let mut groups: BTreeMap<i64, Vec<ProjectConfig>> = BTreeMap::new();
+    let mut groups: BTreeMap<(bool, i128), Vec<ProjectConfig>> = BTreeMap::new();
     for project in projects {
-        groups.entry(project.execution_order_group).or_default().push(project);
+        let group = i128::from(project.execution_order_group);
+        groups.entry((project.deleted, if project.deleted { -group } else { group })).or_default().push(project);
     }
     let config = facts.repo_config;
     Ok(Schedule {

@@ -137,6 +137,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         tree: None,
         auto_apply: tidelock_core::domain::AutoApply::Never,
         arguments: Vec::new(),
+        deleted: false,
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Keys that Atlantis does not have: it refuses a file with one of them.
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 25] = [
     "approvals",
     "auto_apply",
     "apply_scope",
@@ -24,6 +24,8 @@ const KEYS: [&str; 23] = [
     "merge_method",
     "replan_after_failed_apply",
     "verify_applies",
+    "deleted_projects",
+    "destroy_requirements",
     "executors",
     "freeze",
     "guards",

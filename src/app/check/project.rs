@@ -9,7 +9,7 @@ use crate::config::guards::Guard;
 use crate::config::secrets::SecretStage;
 use crate::config::secrets::reference::SecretReference;
 use crate::config::workflow::{EnvValue, Step, Workflow};
-use crate::config::{LockMode, LockScope, ProjectConfig, Requirement};
+use crate::config::{DeletedProjects, LockMode, LockScope, ProjectConfig, Requirement};
 use crate::domain::duration;
 use crate::domain::{AutoApply, Distribution};
 use crate::inputs::required_versions;
@@ -81,6 +81,12 @@ fn of_repository(found: &CheckedRepository) -> Vec<EffectiveValue> {
         [("replan_after_failed_apply", rules.replan_after_failed_apply), ("verify_applies", rules.verify_applies)]
     {
         values.extend(is_on.then(|| value(key, "on", permitted(key))));
+    }
+    if rules.deleted_projects == DeletedProjects::Destroy {
+        let key = "destroy_requirements";
+        let wanted: Vec<&str> = rules.destroy_requirements.iter().map(|one| one.name()).collect();
+        values.push(value("deleted_projects", "destroy", permitted("deleted_projects")));
+        values.push(value(key, listed(&wanted), permitted(key)));
     }
     if !rules.allowed_workflows.is_empty() {
         values.push(value("allowed_workflows", listed(&rules.allowed_workflows), permitted("allowed_workflows")));

@@ -169,6 +169,7 @@ pub(in super::super) mod tests {
             tree: None,
             auto_apply: AutoApply::Never,
             arguments: Vec::new(),
+            deleted: false,
         }
     }
 

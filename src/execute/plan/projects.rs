@@ -14,7 +14,7 @@ use super::super::overtaken::{self, Meanwhile};
 use super::super::permissions::RefusedProjects;
 use super::super::prepare::Prepared;
 use super::super::requirements::{self, PullFacts};
-use super::super::{auto_apply, capacity, guards, measured, merged, parts, plan, recorder, state_locks};
+use super::super::{auto_apply, capacity, deleted, guards, measured, merged, parts, plan, recorder, state_locks};
 use super::deferred;
 use crate::checkout::Strategy;
 use crate::comment::command_for;
@@ -333,6 +333,9 @@ impl PlanRun<'_, OfPull<'_>> {
         if checks.iter().any(|check| !check.met) {
             return Err(Failure::Requirements(checks).into());
         }
+        if let Some(failure) = deleted::refusal(ctx, work, self.prepared, config).await? {
+            return Err(failure.into());
+        }
         job::ready(ctx, work, self.prepared, config).await
     }
 
@@ -376,6 +379,7 @@ impl PlanRun<'_, OfPull<'_>> {
             preview: lock.is_strict() && (!is_changed || self.work.pull.draft) && self.work.after_merge.is_none(),
             part: record.part.clone(),
             guards: record.guards.clone(),
+            deleted: record.deleted,
             held: None,
         };
         (Outcome::Planned(planned), Some(PlanWithArchive { record, left, changes_key }))

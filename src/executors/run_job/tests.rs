@@ -152,6 +152,7 @@ impl Scene {
                 base: self.commit.clone(),
                 dirs: None,
                 movable: true,
+                of_base: false,
                 history: false,
             },
             project: ProjectConfig::from_rules(id, &rules),

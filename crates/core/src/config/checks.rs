@@ -5,7 +5,9 @@ use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
 use super::raw::{LocatedText, RawAutodiscover, RawRepoLocks, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
-use super::{ApplyScope, ConfigError, ConfigErrors, LockMode, LockScope, OnMerge, Requirement, permissions};
+use super::{
+    ApplyScope, ConfigError, ConfigErrors, DeletedProjects, LockMode, LockScope, OnMerge, Requirement, permissions,
+};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
@@ -60,6 +62,17 @@ pub(super) fn apply_scope(text: &LocatedText, file: &str) -> Result<ApplyScope, 
         "selected" => Ok(ApplyScope::Selected),
         other => {
             let message = format!("apply_scope: \"{}\" is not valid; there are: all_planned, selected", quoted(other));
+            Err(error_at(file, text, message))
+        }
+    }
+}
+
+pub(super) fn deleted_projects(text: &LocatedText, file: &str) -> Result<DeletedProjects, ConfigError> {
+    match text.value.as_str() {
+        "destroy" => Ok(DeletedProjects::Destroy),
+        "ignore" => Ok(DeletedProjects::Ignore),
+        other => {
+            let message = format!("deleted_projects: \"{}\" is not valid; there are: destroy, ignore", quoted(other));
             Err(error_at(file, text, message))
         }
     }

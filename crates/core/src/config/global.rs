@@ -19,7 +19,7 @@ use super::secrets::SecretRules;
 use super::secrets::reference::SecretReference;
 use super::team_authz::TeamAuthz;
 use super::workflow::{ShellCommand, Workflow};
-use super::{ApplyScope, ConfigErrors, LockMode, LockScope, OnMerge, Requirement};
+use super::{ApplyScope, ConfigErrors, DeletedProjects, LockMode, LockScope, OnMerge, Requirement};
 use crate::domain::command::CommandName;
 use crate::domain::{AutoApply, RepoId};
 use regex::Regex;
@@ -94,6 +94,8 @@ struct RepoEntry {
     delete_source_branch_on_merge: Option<bool>,
     replan_after_failed_apply: Option<bool>,
     verify_applies: Option<bool>,
+    deleted_projects: Option<DeletedProjects>,
+    destroy_requirements: Option<Vec<Requirement>>,
     repo_locks: Option<LockMode>,
     apply_scope: Option<ApplyScope>,
     on_merge: Option<OnMerge>,
@@ -212,6 +214,10 @@ pub struct RepoRules {
     pub replan_after_failed_apply: bool,
     /// `verify_applies`: the job of an apply plans again, and tells what is left.
     pub verify_applies: bool,
+    /// `deleted_projects`: handling of projects whose directory a pull request deletes.
+    pub deleted_projects: DeletedProjects,
+    /// `destroy_requirements`: requirements before the apply of a deleted project, besides those of `apply`.
+    pub destroy_requirements: Vec<Requirement>,
     /// `repo_locks`, including the old key `repo_locking`.
     pub repo_locks: LockMode,
     /// `apply_scope`; absent if the mode decides.
@@ -382,6 +388,9 @@ impl GlobalConfig {
             replan_after_failed_apply: last_said(&matching, |entry| &entry.replan_after_failed_apply)
                 .unwrap_or_default(),
             verify_applies: last_said(&matching, |entry| &entry.verify_applies).unwrap_or_default(),
+            deleted_projects: last_said(&matching, |entry| &entry.deleted_projects).unwrap_or_default(),
+            destroy_requirements: last_said(&matching, |entry| &entry.destroy_requirements)
+                .unwrap_or_else(|| vec![Requirement::Approved]),
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
             apply_scope: last_said(&matching, |entry| &entry.apply_scope),
             on_merge: last_said(&matching, |entry| &entry.on_merge).unwrap_or_default(),

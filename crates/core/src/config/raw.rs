@@ -76,6 +76,8 @@ pub(super) struct RawRepo {
     pub(super) delete_source_branch_on_merge: Option<bool>,
     pub(super) replan_after_failed_apply: Option<bool>,
     pub(super) verify_applies: Option<bool>,
+    pub(super) deleted_projects: Option<LocatedText>,
+    pub(super) destroy_requirements: Texts,
     pub(super) repo_locking: Option<Spanned<bool>>,
     pub(super) repo_locks: Option<RawRepoLocks>,
     pub(super) apply_scope: Option<LocatedText>,

@@ -189,6 +189,9 @@ pub struct Planned {
     /// Guards that it trips.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<TrippedGuard>,
+    /// True if the pull request deletes the project's directory: the plan destroys it, with the code of the base branch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
     /// Reason for which an apply would be refused now, as far as the plan's run knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<PlanHold>,

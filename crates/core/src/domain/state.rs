@@ -211,6 +211,9 @@ pub struct PlanRecord {
     /// Arguments for Terraform that its command gave, such as `-var region=eu`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
+    /// True if it destroys a project that its pull request deletes. It was made with the code of its base alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
 }
 
 /// The packed tree of a plan that was made on an executor. The plan is applied in this tree, at the same path.

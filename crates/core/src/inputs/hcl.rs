@@ -93,6 +93,30 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
     found
 }
 
+/// Returns the `backend` and `cloud` blocks of a directory in one form, whatever reads it. Two directories with the same ones may have the
+/// same state.
+pub fn backends(tree: &dyn Tree, dir: &str) -> Vec<String> {
+    let kinds = ["backend", "cloud"];
+    let mut found = Vec::new();
+    for source in sources(tree, dir, Distribution::OpenTofu, "terraform") {
+        match source {
+            ConfigurationFile::Hcl(body) => {
+                let of_kind = |kind| blocks(&body, "terraform").flat_map(move |block| blocks(block.body(), kind));
+                let all = kinds.into_iter().flat_map(of_kind);
+                found.extend(all.filter_map(|block| serde_json::to_string(&hcl::Body::from(vec![block.clone()])).ok()));
+            }
+            ConfigurationFile::Json(json) => {
+                let of_terraform = json_blocks(&json, "terraform");
+                let all =
+                    kinds.into_iter().flat_map(|kind| of_terraform.iter().flat_map(move |one| json_blocks(one, kind)));
+                found.extend(all.map(Value::to_string));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// Returns sources and versions of a dependency lock file; absent if it does not parse.
 pub(crate) fn locked_providers(text: &str) -> Option<Vec<(String, String)>> {
     let body = hcl::parse(text).ok()?;

@@ -159,6 +159,7 @@ mod tests {
             tree: None,
             auto_apply: crate::domain::AutoApply::Never,
             arguments: Vec::new(),
+            deleted: false,
         }
     }
 

@@ -121,6 +121,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         tree: None,
         auto_apply: crate::domain::AutoApply::Never,
         arguments: Vec::new(),
+        deleted: false,
     }
 }
 

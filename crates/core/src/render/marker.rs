@@ -269,6 +269,9 @@ pub fn result(job: &JobOutcome, executable: &str) -> String {
             if s.no_changes {
                 row.put("no_changes", json!(true));
             }
+            if plan.deleted {
+                row.put("deleted", json!(true));
+            }
         }
         Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
             let set = |set: &PolicySetReport| json!({"name": set.name, "passed": set.passed, "approvals": set.approvals, "required": set.required});

@@ -17,6 +17,8 @@ const MAX_CONTEXT: usize = 255;
 const MAX_DESCRIPTION: usize = 140;
 /// Suffix of the plan of a part of a project.
 const IN_PART: &str = ", in part";
+/// Beginning of the plan of a project whose directory the pull request deletes.
+const DELETED: &str = "Destroy of a deleted project: ";
 /// Suffix of the apply of such a plan.
 const OF_PART: &str = " in part: plan and apply all of it";
 
@@ -283,7 +285,12 @@ impl Statuses {
             Outcome::Planned(plan) => {
                 let totals = wording::has_totals(&plan.summary).then(|| wording::plan_counts(&plan.summary));
                 let part = if plan.part.is_some() { IN_PART } else { "" };
-                format!("{}{part}{}", totals.unwrap_or_else(|| "Planned".to_owned()), open_guards(&plan.guards))
+                let deleted = if plan.deleted { DELETED } else { "" };
+                format!(
+                    "{deleted}{}{part}{}",
+                    totals.unwrap_or_else(|| "Planned".to_owned()),
+                    open_guards(&plan.guards)
+                )
             }
             Outcome::Deferred { on } => format!("Waits for {}", wording::labels(on)),
             Outcome::Applied(a) => {

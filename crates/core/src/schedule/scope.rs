@@ -54,7 +54,13 @@ pub(super) fn deleted(command: &Command, facts: &Facts<'_>) -> Vec<String> {
     }
     let is_terraform = |file: &&String| INDICATOR_SUFFIXES.iter().any(|suffix| file.ends_with(suffix));
     let touched: BTreeSet<&str> = facts.modified.iter().filter(is_terraform).map(|file| parent(file)).collect();
-    let gone = touched.into_iter().filter(|dir| !has_terraform(facts.tree, dir)).take(MAX_DELETED);
+    let deletions = || facts.deletions.into_iter();
+    let is_told = |dir: &str| {
+        deletions().flat_map(|one| &one.projects).any(|project| project.id.dir == dir)
+            || deletions().flat_map(|one| &one.kept).any(|kept| kept.dir == dir)
+    };
+    let is_gone = |dir: &&str| !has_terraform(facts.tree, dir) && !is_told(dir);
+    let gone = touched.into_iter().filter(is_gone).take(MAX_DELETED);
     gone.map(|dir| {
         format!(
             "`{}` has no Terraform files any more. Its resources remain; this pull request does not destroy them.",

@@ -2,7 +2,7 @@
 
 use super::narrow::narrow;
 use super::typed_names::Names;
-use super::{Facts, NoSchedule, configured, discover};
+use super::{Facts, NoSchedule, configured, deleted, discover};
 use crate::config::paths::{Glob, clean, is_glob, parent};
 use crate::config::repo::RepoConfig;
 use crate::config::{DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
@@ -65,10 +65,12 @@ fn configured_or_new(
 ) -> Result<Vec<ProjectConfig>, NoSchedule> {
     let projects = match part {
         TargetPart::Name(name) => by_name(name, command, facts)?,
+        TargetPart::Dir(dir) if is_deleted(&clean(dir), facts) => deleted_in(&clean(dir), command, facts)?,
         TargetPart::Dir(glob) if is_pattern(glob, &[], facts) => by_glob(glob, command, facts)?,
         TargetPart::Dir(dir) => vec![by_dir(&clean(dir), command, facts)?],
     };
-    if let Some(gone) = projects.iter().find(|project| !discover::is_there(facts.tree, &project.id.dir)) {
+    let is_gone = |project: &&ProjectConfig| !project.deleted && !discover::is_there(facts.tree, &project.id.dir);
+    if let Some(gone) = projects.iter().find(is_gone) {
         discover::real_dir(facts.tree, &gone.id.dir)?;
         let id = &gone.id;
         let of = id.name.as_ref().map(|name| format!(" of project `{name}`")).unwrap_or_default();
@@ -198,6 +200,12 @@ fn is_pattern(dir: &str, planned: &[ProjectId], facts: &Facts<'_>) -> bool {
 }
 
 fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
+    if !is_glob(text) || facts.options.enable_regexp_cmd {
+        let gone = deleted::named(facts, |id| id.name.as_deref() == Some(text));
+        if !gone.is_empty() {
+            return Ok(gone.into_iter().cloned().collect());
+        }
+    }
     let Some(config) = facts.repo_config else {
         let text = clip(text);
         return refuse(format!(
@@ -303,6 +311,31 @@ fn workspace_of(target: &Target) -> Result<Option<&str>, NoSchedule> {
 /// Returns true if a glob matches a project: its directory, or the path for it in its repo config.
 fn means(glob: &Glob, project: &ProjectConfig) -> bool {
     glob.matches(&project.id.dir) || project.link.as_ref().is_some_and(|link| glob.matches(link))
+}
+
+/// Returns true if the pull request deletes this directory, as far as that is looked for.
+fn is_deleted(dir: &str, facts: &Facts<'_>) -> bool {
+    let mut kept = facts.deletions.into_iter().flat_map(|deletions| &deletions.kept);
+    !deleted::named(facts, |id| id.dir == dir).is_empty() || kept.any(|kept| kept.dir == dir)
+}
+
+/// Returns the deleted project in a directory, in the workspace of the target.
+fn deleted_in(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
+    let here = deleted::named(facts, |id| id.dir == dir);
+    let mut kept = facts.deletions.into_iter().flat_map(|deletions| &deletions.kept);
+    if let Some(kept) = kept.find(|kept| here.is_empty() && kept.dir == dir) {
+        return refuse(kept.because.clone());
+    }
+    let asked = workspace_of(&command.target)?;
+    let is_meant = |id: &ProjectId| asked.is_none_or(|workspace| id.workspace == workspace);
+    let meant: Vec<&ProjectConfig> = here.iter().copied().filter(|project| is_meant(&project.id)).collect();
+    match meant.as_slice() {
+        [one] => Ok(vec![(*one).clone()]),
+        _ => {
+            let ids: Vec<ProjectId> = here.iter().map(|project| project.id.clone()).collect();
+            Err(several(facts, command, &ids, &format!("this pull request deletes `{dir}`; name one of its projects")))
+        }
+    }
 }
 
 fn by_dir(asked: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, NoSchedule> {

@@ -1,3 +1,4 @@
+mod deleted;
 mod inputs;
 mod mutated;
 mod strict;
@@ -91,6 +92,7 @@ impl Scene {
             config_change: (self.base_config.as_ref().zip(self.config.as_ref()))
                 .map(|(base, head)| ConfigChange { base, head }),
             applied: &self.applied,
+            deletions: None,
         }
     }
 

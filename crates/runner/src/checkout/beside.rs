@@ -32,6 +32,11 @@ impl Which {
         let base: String = base.as_str().chars().filter(char::is_ascii_hexdigit).take(DIGITS).collect();
         Which { name: format!("{}{BESIDE}{base}", named(workspace, LONGEST_NAME)) }
     }
+
+    /// Returns the separate tree of this base commit alone.
+    fn of_base(workspace: &str, base: &CommitSha) -> Which {
+        Which { name: format!("{}{BESIDE}base", Which::beside(workspace, base).name) }
+    }
 }
 
 impl Checkouts {
@@ -52,6 +57,21 @@ impl Checkouts {
         }
         let beside = TreeLocation::for_pull(self, pull, &Which::beside(workspace, &fetched.base_tip))?;
         beside.at(pull, fetched, dirs, credentials).await
+    }
+
+    /// Returns the whole tree of a commit of the base branch, without the head: beside all trees with the head, so that nothing that a job
+    /// of the head has left is in it. Do not call it for two trees of a workspace at once.
+    pub async fn tree_of_base(
+        &self,
+        pull: &PullRequest,
+        workspace: &str,
+        commit: &CommitSha,
+        credentials: Option<&Credentials>,
+    ) -> Result<WorkingTree, CheckoutError> {
+        let fetched = Fetched { head: commit.clone(), base_tip: commit.clone() };
+        TreeLocation::for_pull(self, pull, &Which::of_base(workspace, commit))?
+            .at(pull, &fetched, None, credentials)
+            .await
     }
 
     /// Returns the base commit of the default workspace's tree, if the tree exists and has the pull request's head.

@@ -158,6 +158,7 @@ impl Local {
         let one_at_a_time = self.directories.lock(&self.checkouts.tree_path(&pull.id, workspace)).await;
         let dirs = spec.dirs.as_deref();
         let tree = match spec.movable {
+            _ if spec.of_base => self.checkouts.tree_of_base(pull, workspace, &spec.base, credentials).await?,
             true => self.checkouts.tree(pull, workspace, &commits, dirs, credentials).await?,
             false => self.checkouts.tree_of_plan(pull, workspace, &commits, dirs, credentials).await?,
         };

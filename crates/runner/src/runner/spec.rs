@@ -102,6 +102,9 @@ pub struct TreeSpec {
     pub dirs: Option<Vec<String>>,
     /// True if the workspace's tree may be moved to these commits. If not, another tree is made beside it.
     pub movable: bool,
+    /// True if it is a tree of its base commit alone, which no job of the head uses. The head is the same commit.
+    #[serde(default)]
+    pub of_base: bool,
     /// True if commands of the workflow may ask git for history.
     pub history: bool,
 }

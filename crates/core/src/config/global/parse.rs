@@ -137,6 +137,9 @@ impl EntryContext<'_> {
             delete_source_branch_on_merge: raw.delete_source_branch_on_merge,
             replan_after_failed_apply: raw.replan_after_failed_apply,
             verify_applies: raw.verify_applies,
+            deleted_projects: errors
+                .key(raw.deleted_projects.as_ref().map(|text| checks::deleted_projects(text, file))),
+            destroy_requirements: of_kind(&raw.destroy_requirements, "destroy_requirement", errors),
             repo_locks: errors.take(repo_locks(raw, file)).unwrap_or(Some(checks::UNKNOWN_LOCKS)),
             apply_scope: errors.key(raw.apply_scope.as_ref().map(|text| checks::apply_scope(text, file))),
             on_merge: errors.key(raw.on_merge.as_ref().map(|text| checks::on_merge(text, file))),

@@ -327,6 +327,8 @@ pub(super) fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecor
         tree: None,
         auto_apply: crate::domain::AutoApply::Never,
         arguments: Vec::new(),
+        // Plans of deleted projects follow the same rules.
+        deleted: project % 2 == 1,
     }
 }
 

@@ -88,7 +88,9 @@ impl Stage<'_> {
         all.extend(args.iter().cloned());
         if command == "plan" {
             self.made_of.is_planned = true;
-            self.made_of.part.extend(all.iter().filter_map(|arg| parts::flag(arg)));
+            let flags = all.iter().filter_map(|arg| parts::flag(arg));
+            // All of a deleted project is destroyed.
+            self.made_of.part.extend(flags.filter(|flag| *flag != "-destroy" || !self.spec.project.deleted));
         }
         let (root, dir) = (self.place.tree.root.clone(), self.place.dir.clone());
         let named = files_named(&all);

@@ -21,6 +21,8 @@ use tidelock_core::config::workflow::{OutputFilter, ShellCommand};
 
 /// First version whose `workspace select` supports `-or-create`.
 const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
+/// Switch of a plan that destroys everything.
+const DESTROY: &str = "-destroy";
 /// Largest plan in JSON, in bytes: the limit of the built-in policy engine.
 pub(super) const MAX_JSON: usize = 128 << 20;
 /// Name for messages.
@@ -169,8 +171,9 @@ impl Stage<'_> {
         if tokio::fs::try_exists(&vars).await.unwrap_or(false) {
             more.extend(["-var-file".to_owned(), vars.to_string_lossy().into_owned()]);
         }
-        args.extend(more.iter().cloned());
         self.note_arguments("plan", &more).await;
+        more.extend(self.destroy_switch());
+        args.extend(more.iter().cloned());
         let finished = match self.terraform("plan", args).await {
             Err(Broken::Problem(StepProblem::Exit { .. }, output)) if remote::cannot_be_saved(&output) => {
                 return self.plan_remotely(more).await;
@@ -179,6 +182,11 @@ impl Stage<'_> {
         };
         self.shown.push(plan_text(&finished.output));
         Ok(())
+    }
+
+    /// Returns the switch for a deleted project. It comes after all other arguments, so that none of them takes it back.
+    fn destroy_switch(&self) -> Option<String> {
+        self.spec.project.deleted.then(|| DESTROY.to_owned())
     }
 
     /// Runs `apply` of the plan file. Targets are chosen when planning.
@@ -197,6 +205,7 @@ impl Stage<'_> {
         self.refuse_lost_state().await?;
         self.switch_workspace().await?;
         if let Some(text) = remote::text(&plan).await {
+            more.extend(self.destroy_switch());
             return self.apply_remotely(text, more).await;
         }
         let mut args: Vec<String> = ["apply", "-input=false"].map(str::to_owned).into();

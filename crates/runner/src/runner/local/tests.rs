@@ -161,6 +161,7 @@ async fn plan_of(source: &Path) -> JobSpec {
             base: commit,
             dirs: None,
             movable: true,
+            of_base: false,
             history: false,
         },
         project: ProjectConfig::from_rules(project, &rules),

@@ -203,6 +203,16 @@ pub(super) const SECTIONS: &[Section] = &[
             key("replan_after_failed_apply", "With `true`, [plan a project again](#after-a-failed-apply) once its apply has failed.")
                 .default("false")
                 .only_here(),
+            key("deleted_projects", "`destroy`: a project whose directory a pull request deletes is [planned as a destroy](deleted-projects.md). `ignore`: nothing is planned for it.")
+                .listed()
+                .default("ignore")
+                .example("destroy")
+                .only_here(),
+            key("destroy_requirements", "Requirements of the apply of a [deleted project](deleted-projects.md), besides `apply_requirements`.")
+                .listed()
+                .default("[approved]")
+                .example("[approved, mergeable]")
+                .only_here(),
             key("verify_applies", "With `true`, an apply [plans again at its end](#verified-applies), and the comment says whether anything is left.")
                 .default("false")
                 .only_here(),
