@@ -259,7 +259,8 @@ impl PlanRun<'_, OfPull<'_>> {
         let status = ProjectStatus { job: Some(job.record.id.clone()), ..self.status(config, &outcome) };
         let change = match plan {
             Some(PlanWithArchive { record, left, changes_key }) => {
-                let satisfied = match record.has_nothing_to_do() {
+                // A deletion that is not merged says nothing about merged changes.
+                let satisfied = match record.has_nothing_to_do() && !record.deleted {
                     true => merged::satisfied(self.ctx, self.work, config, &record).await,
                     false => None,
                 };

@@ -124,7 +124,7 @@ fn every_error_of_both_files_is_told_with_its_place() {
     let wrong = "version: 3\nprojects: [{dir: .., repo_locking: false}, {dir: net, workflow: tagged}]\n";
     fs::write(dir.path().join("atlantis.yaml"), wrong).unwrap();
     assert_snapshot!(errors(&args), @r##"
-    repos.yaml:1:20: unknown key `color`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, automerge, merge_method, delete_source_branch_on_merge, replan_after_failed_apply, verify_applies, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, auto_apply, freeze, guards, secrets, masks, executor, drift
+    repos.yaml:1:20: unknown key `color`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, automerge, merge_method, delete_source_branch_on_merge, replan_after_failed_apply, verify_applies, deleted_projects, destroy_requirements, repo_locking, repo_locks, apply_scope, on_merge, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, reminder_interval, allowed_users, allowed_teams, approvals, auto_apply, freeze, guards, secrets, masks, executor, drift
     atlantis.yaml:2:18: dir cannot contain `..`; it is relative to the repository's root
     "##);
 }

@@ -1,5 +1,5 @@
-//! `automerge`, `merge_method`, `replan_after_failed_apply` and `auto_apply`: their values with their places, and methods that a host does
-//! not have.
+//! `automerge`, `merge_method`, `replan_after_failed_apply`, `auto_apply` and `deleted_projects`: their values with their places, and
+//! methods that a host does not have.
 
 use super::{check, only_error, story};
 use insta::assert_snapshot;
@@ -63,6 +63,35 @@ fn automatic_applies_are_listed_and_need_the_approval_that_they_wait_for() {
     let (code, told) = checked("auto_apply: {when: approved}");
     assert_eq!(code, Some(1), "{told}");
     assert!(told.contains("repos.yaml:3:22: auto_apply: `when: approved` needs the requirement `approved`"), "{told}");
+}
+
+#[test]
+fn deleted_projects_are_listed_if_they_are_destroyed() {
+    let dir = story();
+    let (repos, root) = (dir.path().join("repos.yaml"), dir.path().to_str().unwrap().to_owned());
+    fs::write(dir.path().join("atlantis.yaml"), "version: 3\n").unwrap();
+    let checked = |keys: &str| {
+        fs::write(&repos, format!("repos:\n- id: /.*/\n  {keys}\n")).unwrap();
+        check(&["--repos-config", repos.to_str().unwrap(), &root], &[])
+    };
+    let (code, told) = checked("deleted_projects: destroy\n  destroy_requirements: [mergeable]");
+    assert_eq!(code, Some(0), "{told}");
+    let value = |key: &str| told.lines().find(|line| line.trim().starts_with(key)).unwrap_or_default().to_owned();
+    assert!(value("deleted_projects").contains("destroy   ["), "{told}");
+    assert!(value("destroy_requirements").contains("mergeable   ["), "{told}");
+    assert!(told.contains("Atlantis has no key `deleted_projects`"), "{told}");
+    assert!(!checked("deleted_projects: ignore").1.contains("destroy_requirements"));
+    let (code, told) = checked("deleted_projects: keep");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(
+        told.contains("repos.yaml:3:21: deleted_projects: \"keep\" is not valid; there are: destroy, ignore"),
+        "{told}"
+    );
+    // A repository cannot set it.
+    fs::write(dir.path().join("atlantis.yaml"), "version: 3\nprojects: [{dir: ., deleted_projects: destroy}]\n")
+        .unwrap();
+    let (code, told) = checked("allowed_overrides: []");
+    assert!(code == Some(1) && told.contains("unknown key `deleted_projects`"), "{told}");
 }
 
 #[test]

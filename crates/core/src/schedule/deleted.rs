@@ -96,7 +96,7 @@ pub fn deletions(
         } else if is_asked {
             None
         } else {
-            moves.reason(dir)
+            moves.reason(&project.id)
         };
         match because {
             None => found.projects.push(destroying(project, head, base)),
@@ -186,7 +186,12 @@ impl<'a> Moves<'a> {
     }
 
     /// Returns the reason to keep the projects of a deleted directory; `None` if nothing suggests that it was moved.
-    fn reason(&self, dir: &str) -> Option<String> {
+    fn reason(&self, id: &ProjectId) -> Option<String> {
+        let dir = id.dir.as_str();
+        let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
+        if let Some(other) = listed.find(|other| id.name.is_some() && other.id.name == id.name && other.id.dir != dir) {
+            return Some(format!("its name is that of `{}` now, so the state may be the same", clip(&other.id.dir)));
+        }
         if self.is_cut {
             return Some(format!(
                 "more than {MAX_COMPARED} Terraform files changed, so it may have been moved unnoticed"

@@ -96,6 +96,17 @@ fn a_directory_that_looks_moved_is_kept_unless_it_is_named() {
 }
 
 #[test]
+fn a_name_that_moves_to_another_directory_may_take_the_state_along() {
+    let base = scene(MemoryTree::of_dirs(["a"]), &[]).yaml("projects:\n- {name: net, dir: a}\n");
+    let head = |config: &str| {
+        let tree = MemoryTree::new([("b/main.tf", "resource \"other\" \"one\" {}\n")]);
+        scene(tree, &["a/main.tf", "b/main.tf", "atlantis.yaml"]).server(ON).yaml(config)
+    };
+    assert_eq!(found("plan", &base, &head("projects:\n- {name: net, dir: b}\n")), "!a");
+    assert_eq!(found("plan", &base, &head("projects:\n- {name: other, dir: b}\n")), "net");
+}
+
+#[test]
 fn a_generated_config_and_units_are_kept() {
     let base = || scene(MemoryTree::of_dirs(["a", "b"]), &[]);
     let head = scene(MemoryTree::of_dirs(["b"]), &["a/main.tf"]).server(ON).yaml("projects:\n- {dir: b}\n");
