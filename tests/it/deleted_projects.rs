@@ -66,6 +66,8 @@ fn it_is_destroyed_with_the_bases_code_once_somebody_has_approved() {
         assert!(!has_resource(ctx, "net"));
         ctx.status(&pull, "atlantis/apply: net/default", "success", "1 destroyed").await;
         assert_eq!(applied(ctx), ["net"]);
+        let audit = ctx.json("/audit.json").await.to_string();
+        assert!(audit.contains("applied: destroy of a deleted project"), "{audit}");
         let said = ctx.say(&pull, "atlantis plan -d net").await;
         said.is("plan", "success").has("No changes").has("The plan destroys nothing, as its state is empty");
     });
@@ -147,6 +149,31 @@ fn a_directory_that_looks_moved_is_destroyed_only_by_name() {
 }
 
 #[test]
+fn trees_of_the_head_alone_and_of_some_directories_make_no_difference() {
+    let rules = format!("repos:\n- id: /.*/\n  {KEYS}\n");
+    for flag in ["--checkout-strategy=branch", "--checkout-strategy=merge"] {
+        let setup = Setup::projects(&["net", "app"]).repos_yaml(&rules).flags(&[flag, "--sparse-checkout"]);
+        run_test(setup, async |ctx| {
+            let first = ctx.open_own("first", &["net"]).await;
+            ctx.next(&first).await.is("plan", "success");
+            ctx.say(&first, "atlantis apply").await.is("apply", "success");
+            first.close().unwrap();
+            ctx.next(&first).await.is_message("cleanup");
+            let pull = delete(ctx, "second", &["net/main.tf"], &[]).await;
+            // The base branch gets a project that the head does not have, and that nobody deletes.
+            let text = ctx.fill(&terraform("web", "1"));
+            ctx.repo.push_as("alice", "main", "Add one", &[("web/main.tf", Some(&text))]).await.unwrap();
+            ctx.next(&pull).await.is("plan", "success").has(DESTROY);
+            let said = ctx.say(&pull, "atlantis plan").await;
+            assert_eq!(said.outcomes(), [("net".into(), "success".into())]);
+            pull.approve("bob").unwrap();
+            ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 destroyed");
+            assert!(!has_resource(ctx, "net"));
+        });
+    }
+}
+
+#[test]
 fn no_argument_of_a_comment_turns_a_destroy_into_something_else() {
     run_test(projects("", &["net"]), async |ctx| {
         apply_main(ctx, &["net"]).await;
@@ -189,7 +216,13 @@ fn a_listed_project_is_destroyed_as_the_base_lists_it() {
 fn an_automatic_apply_leaves_it_to_a_person() {
     let keys = "apply_requirements: [approved]\nauto_apply: {when: approved}\ndestroy_requirements: []";
     run_test(projects(keys, &["net", "app"]), async |ctx| {
-        apply_main(ctx, &["net"]).await;
+        let first = ctx.open_own("first", &["net"]).await;
+        ctx.next(&first).await.is("plan", "success");
+        first.approve("bob").unwrap();
+        ctx.next(&first).await.is("apply", "success");
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("cleanup");
+        std::fs::remove_file(ctx.tmp.join("applied")).unwrap();
         let pull = delete(ctx, "second", &["net/main.tf"], &[("app/main.tf", &terraform("app", "2"))]).await;
         ctx.next(&pull).await.has("To be applied automatically when somebody approves: `app/default`.");
         pull.approve("bob").unwrap();
@@ -256,7 +289,7 @@ fn a_move_of_the_base_branch_in_the_directory_invalidates_the_plan_in_strict() {
         let text = ctx.fill(&terraform("net", "3"));
         ctx.repo.push_as("alice", "main", "Tune it", &[("net/main.tf", Some(&text))]).await.unwrap();
         ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to").has("dir `net`");
-        ctx.next(&pull).await.is("plan", "error").has("conflict");
+        ctx.next(&pull).await.is("plan", "error").has("CONFLICT (modify/delete)");
         assert!(has_resource(ctx, "net"));
     });
 }

@@ -85,5 +85,6 @@ fn replan(
 
 /// Returns an entry of the audit log on an apply of this plan.
 pub(super) fn entry(work: &CommandRun, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
-    AuditEntry { plan: plan.sha256.clone(), ..audit_entry(work, &config.id, result.into()) }
+    let result = if plan.deleted { format!("{result}: destroy of a deleted project") } else { result.to_owned() };
+    AuditEntry { plan: plan.sha256.clone(), ..audit_entry(work, &config.id, result) }
 }

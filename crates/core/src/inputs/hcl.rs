@@ -5,7 +5,7 @@ use super::Tree;
 use crate::config::paths::join;
 use crate::domain::Distribution;
 use hcl::{Block, Body, Expression};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One configuration file of Terraform or OpenTofu.
 enum ConfigurationFile {
@@ -103,13 +103,14 @@ pub fn backends(tree: &dyn Tree, dir: &str) -> Vec<String> {
             ConfigurationFile::Hcl(body) => {
                 let of_kind = |kind| blocks(&body, "terraform").flat_map(move |block| blocks(block.body(), kind));
                 let all = kinds.into_iter().flat_map(of_kind);
-                found.extend(all.filter_map(|block| serde_json::to_string(&hcl::Body::from(vec![block.clone()])).ok()));
+                let shown = |block: &Block| serde_json::to_value(Body::from(vec![block.clone()])).ok();
+                found.extend(all.filter_map(shown).map(|value| value.to_string()));
             }
             ConfigurationFile::Json(json) => {
-                let of_terraform = json_blocks(&json, "terraform");
-                let all =
-                    kinds.into_iter().flat_map(|kind| of_terraform.iter().flat_map(move |one| json_blocks(one, kind)));
-                found.extend(all.map(Value::to_string));
+                for kind in kinds {
+                    let of_kind = json_blocks(&json, "terraform").into_iter().flat_map(|one| json_blocks(one, kind));
+                    found.extend(of_kind.map(|block| json!({ kind: block }).to_string()));
+                }
             }
         }
     }

@@ -83,7 +83,7 @@ pub fn deletions(
         && !head.rules.repo_config_names().iter().any(|name| head.modified.iter().any(|file| file == name));
     let destroys = || command.extra_args.iter().any(|arg| is_destroy(arg));
     let is_asked = command.target.names_some() && (command.name != CommandName::Plan || destroys());
-    let moves = Moves::new(head, base);
+    let moves = MoveSearch::new(head, base);
     for project in projects {
         let dir = &project.id.dir;
         let because = if is_generated {
@@ -101,7 +101,11 @@ pub fn deletions(
         match because {
             None => found.projects.push(destroying(project, head, base)),
             Some(because) if found.kept.iter().all(|kept| kept.dir != *dir) => {
-                let because = kept_text(dir, &because, is_generated || graph.is_unit(&project), head);
+                let next = match is_generated || graph.is_unit(&project) {
+                    true => "To destroy its resources, do so before you delete it",
+                    false => "To plan its destruction nevertheless",
+                };
+                let because = kept_text(dir, &because, next, head);
                 found.kept.push(KeptDirectory { dir: dir.clone(), because });
             }
             Some(_) => {}
@@ -115,16 +119,13 @@ pub fn planned_deletions(ids: &[ProjectId], head: &Facts<'_>, base: &Facts<'_>) 
     ids.iter().map(|id| destroying(configured(id, base), head, base)).collect()
 }
 
-fn kept_text(dir: &str, because: &str, is_final: bool, facts: &Facts<'_>) -> String {
+fn kept_text(dir: &str, because: &str, next: &str, facts: &Facts<'_>) -> String {
     let (shown, executable) = (dir.replace('`', "'"), &facts.options.executable);
-    let next = match is_final {
-        true => format!("To destroy its resources, do so before you delete it: `{executable} plan -d DIR -- -destroy`"),
-        false => {
-            let quoted = shlex::try_quote(dir).map_or_else(|_| "DIR".into(), |dir| dir.replace('`', "'"));
-            format!("To plan its destruction nevertheless: `{executable} plan -d {quoted} -- -destroy`")
-        }
-    };
-    format!("`{shown}` has no Terraform files any more, and is not planned as a destroy: {because}. {next}")
+    let quoted = shlex::try_quote(dir).map_or_else(|_| "DIR".into(), |dir| dir.replace('`', "'"));
+    format!(
+        "`{shown}` has no Terraform files any more, and is not planned as a destroy: {because}. {next}: \
+         `{executable} plan -d {quoted} -- -destroy`"
+    )
 }
 
 /// Returns the configuration of a deleted project. Only a person applies it, after the deleted projects that depend on it.
@@ -162,7 +163,7 @@ fn name_of(file: &str) -> &str {
 }
 
 /// Files that a pull request adds, to find those of moved directories.
-struct Moves<'a> {
+struct MoveSearch<'a> {
     head: &'a Facts<'a>,
     base: &'a Facts<'a>,
     /// Terraform files that the base branch does not have, with their lines.
@@ -172,8 +173,8 @@ struct Moves<'a> {
     is_cut: bool,
 }
 
-impl<'a> Moves<'a> {
-    fn new(head: &'a Facts<'a>, base: &'a Facts<'a>) -> Moves<'a> {
+impl<'a> MoveSearch<'a> {
+    fn new(head: &'a Facts<'a>, base: &'a Facts<'a>) -> MoveSearch<'a> {
         let files: Vec<&str> =
             head.modified.iter().map(String::as_str).filter(|file| is_project_file(name_of(file))).collect();
         let is_cut = files.len() > MAX_COMPARED;
@@ -182,7 +183,7 @@ impl<'a> Moves<'a> {
         let changed = present.iter().map(|(file, _)| parent(file)).collect();
         let is_new = |file: &str| !base.tree.files(parent(file)).iter().any(|name| name == name_of(file));
         let added = present.iter().filter(|(file, _)| is_new(file)).map(|(file, text)| (*file, lines(text))).collect();
-        Moves { head, base, added, changed, is_cut }
+        MoveSearch { head, base, added, changed, is_cut }
     }
 
     /// Returns the reason to keep the projects of a deleted directory; `None` if nothing suggests that it was moved.

@@ -63,7 +63,7 @@ fn listed_projects_are_those_of_the_base_and_depend_on_each_other_in_reverse() {
         planned_deletions(std::slice::from_ref(&net.id), &head.facts(), &Facts { rules: &head.rules, ..base.facts() });
     assert_eq!(again[0].digest(), net.digest());
     assert_eq!(head.rules.deleted_projects, DeletedProjects::Destroy);
-    assert_eq!(net.apply_requirements.last(), Some(&Requirement::Approved));
+    assert_eq!(net.apply_requirements, [Requirement::Approved, Requirement::Mergeable]);
     let by_dir = for_plan(&super::command("plan -d app -w w"), &facts).unwrap();
     assert!(by_dir.groups[0][0].deleted);
     assert!(for_plan(&super::command("plan -d app -w other"), &facts).is_err());
@@ -111,7 +111,8 @@ fn a_generated_config_and_units_are_kept() {
     let base = || scene(MemoryTree::of_dirs(["a", "b"]), &[]);
     let head = scene(MemoryTree::of_dirs(["b"]), &["a/main.tf"]).server(ON).yaml("projects:\n- {dir: b}\n");
     assert_eq!(found("plan", &base(), &head), "!a");
-    let unit = scene(MemoryTree::new([("a/terragrunt.hcl", ""), ("b/main.tf", "")]), &[]);
+    let files = |options: &mut ScheduleOptions| options.autoplan_file_list.push("**/terragrunt.hcl".into());
+    let unit = scene(MemoryTree::new([("a/terragrunt.hcl", ""), ("b/main.tf", "")]), &[]).with(files);
     let head = scene(MemoryTree::of_dirs(["b"]), &["a/terragrunt.hcl"]).server(&format!("{ON}\n  terragrunt: true"));
-    assert_eq!(found("plan", &unit, &head), "!a");
+    assert_eq!(found("plan", &unit, &head.with(files)), "!a");
 }
