@@ -103,8 +103,9 @@ pub fn backends(tree: &dyn Tree, dir: &str) -> Vec<String> {
             ConfigurationFile::Hcl(body) => {
                 let of_kind = |kind| blocks(&body, "terraform").flat_map(move |block| blocks(block.body(), kind));
                 let all = kinds.into_iter().flat_map(of_kind);
-                let shown = |block: &Block| serde_json::to_value(Body::from(vec![block.clone()])).ok();
-                found.extend(all.filter_map(shown).map(|value| value.to_string()));
+                let in_json =
+                    |block: &Block| serde_json::to_value(hcl::Value::from(Body::from(vec![block.clone()]))).ok();
+                found.extend(all.filter_map(in_json).map(|value| value.to_string()));
             }
             ConfigurationFile::Json(json) => {
                 for kind in kinds {

@@ -111,8 +111,8 @@ fn a_generated_config_and_units_are_kept() {
     let base = || scene(MemoryTree::of_dirs(["a", "b"]), &[]);
     let head = scene(MemoryTree::of_dirs(["b"]), &["a/main.tf"]).server(ON).yaml("projects:\n- {dir: b}\n");
     assert_eq!(found("plan", &base(), &head), "!a");
-    let files = |options: &mut ScheduleOptions| options.autoplan_file_list.push("**/terragrunt.hcl".into());
-    let unit = scene(MemoryTree::new([("a/terragrunt.hcl", ""), ("b/main.tf", "")]), &[]).with(files);
+    let text = "terraform {\n  source = \"git::https://x.test/m\"\n}\n";
+    let unit = scene(MemoryTree::new([("a/terragrunt.hcl", text), ("b/main.tf", "")]), &[]);
     let head = scene(MemoryTree::of_dirs(["b"]), &["a/terragrunt.hcl"]).server(&format!("{ON}\n  terragrunt: true"));
-    assert_eq!(found("plan", &unit, &head.with(files)), "!a");
+    assert_eq!(found("plan", &unit, &head), "!a");
 }
