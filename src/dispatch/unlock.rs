@@ -1,6 +1,7 @@
 //! `unlock`: deletes locks, plans and places in line of a pull request. In mode `strict` it also ends the ownership that the person may
 //! end.
 
+mod kept;
 mod others;
 mod selection;
 
@@ -20,6 +21,7 @@ use crate::execute::remove_plan_files;
 use crate::locks::LockEvent;
 use crate::store::View;
 use anyhow::Result;
+use kept::KeptProjects;
 use selection::UnlockSelection;
 use std::sync::Arc;
 
@@ -52,12 +54,17 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     let answer = answer_later(inner, Some(command));
     let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
     let (statuses, because) = (inner.ctx.statuses.clone(), format!("unlocked by {}", command.user));
+    let command = command.clone();
     let commit = Commit::about(&pull.id).done(&item.cause, "unlocked");
     let follows = commit.record_with(inner, move |tx| {
         let held = (!selection.is_all).then(|| held_or_awaited_by(tx, &id)).transpose()?;
-        let only = held.map(|held| held.into_iter().filter(|project| selection.means(project)).collect());
+        let only: Option<Vec<ProjectId>> =
+            held.map(|held| held.into_iter().filter(|project| selection.means(project)).collect());
+        let kept = KeptProjects::before(tx, &id, &command, only.as_deref())?;
         let discards = Discards::before(tx, &id)?;
         let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, accept_drift, by })?;
+        // Those that are kept are no discarded plans.
+        kept.record(tx, &statuses, &because)?;
         discards.post(tx, &statuses, &because)?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
         tx.post(&id, message.map(|message| answer(&id, message)).into_iter().flatten())?;

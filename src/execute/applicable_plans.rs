@@ -151,6 +151,14 @@ impl ApplicablePlans {
         labels
     }
 
+    /// Returns the projects that have to be applied before a deleted project is destroyed: all that are not applied, except those that
+    /// have the plan of a destroy themselves.
+    pub(super) fn open_before_destroys(&self, applied: &[ProjectId]) -> Vec<&ProjectId> {
+        let open = self.statuses.iter().filter(|status| !status.state.is_done()).map(|status| &status.project);
+        let is_destroy = |project: &ProjectId| self.plan(project).is_some_and(|plan| plan.deleted);
+        open.filter(|project| !applied.contains(project) && !is_destroy(project)).collect()
+    }
+
     /// Returns the projects whose outputs a plan was made with, and that are planned here and not applied.
     pub(super) fn waits_for<'a>(&'a self, plan: &PlanRecord, applied: &'a [ProjectId]) -> Vec<&'a ProjectId> {
         let named = self.statuses.iter().filter(|status| plan.dependencies.contains(&status.project.dir));

@@ -27,8 +27,10 @@ use super::{
     auto_apply, automerge, guards, hooks, merged, parts, permissions, policies, recorder, state_locks, verification,
 };
 use crate::checkout::Strategy;
+use crate::comment::command_for;
 use crate::config::{ProjectConfig, Requirement};
-use crate::domain::outcome::{Failure, JobOutcome, RequirementCheck};
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, JobOutcome, Reason, RequirementCheck};
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{AutoApply, ProjectId};
 use crate::render::statuses::ApplyFailures;
@@ -42,6 +44,9 @@ use place::ApplyPlace;
 use stage::PlanToApply;
 use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
+
+/// Maximum number of projects that a refusal names.
+const MAX_NAMED: usize = 5;
 
 pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     // Without hooks the run is recorded with its first job, so that Terraform waits for one commit only.
@@ -191,6 +196,9 @@ impl ApplyRun<'_> {
     ) -> Result<JobOutcome, NotRun> {
         let (ctx, work) = (self.ctx, self.work);
         work.cancel.check()?;
+        if let Some(failure) = self.open_before(config, applied) {
+            return Err(failure.into());
+        }
         let planned = self.plans_to_apply.plan(&config.id);
         let mut preconditions = Preconditions::load(ctx, work, config, &work.cancel).await?;
         preconditions.draft = self.current.draft(ctx, work, config).await;
@@ -266,6 +274,24 @@ impl ApplyRun<'_> {
         ApplyPreconditions { plan: plan.clone(), of: PlanOwner::Pull(Box::new(of_pull)) }
     }
 
+    /// Returns the refusal of a destroy while projects that stay have something to apply, which may still use what it destroys.
+    fn open_before(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Option<Failure> {
+        if !config.deleted || self.work.command.only {
+            return None;
+        }
+        let open = self.plans_to_apply.open_before_destroys(applied);
+        (!open.is_empty()).then(|| {
+            let labels: Vec<String> = open.iter().take(MAX_NAMED).map(|id| format!("`{}`", id.label())).collect();
+            let command = command_for(&self.ctx.rendering.executable, CommandName::Apply, &config.id, &[]);
+            let because = format!(
+                "{} of this pull request must be applied first, and may still use what this destroys. To destroy it before: \
+                 `{command} --only`",
+                labels.join(", ")
+            );
+            Failure::Refused { reason: Reason::Dependency, because }
+        })
+    }
+
     /// Returns the requirements of a project, with those that its other keys imply.
     fn wanted(&self, config: &ProjectConfig, plan: &PlanRecord) -> Vec<Requirement> {
         let mut wanted = config.apply_requirements.clone();
@@ -281,6 +307,8 @@ impl ApplyRun<'_> {
         // In mode `strict` an apply must not undo merged changes of others, which the head alone does not contain.
         let is_head_alone = self.ctx.checkouts.strategy == Strategy::Branch;
         also(Requirement::Undiverged, is_head_alone && plan.inputs.is_some());
+        // Nobody has seen what the base branch has added to a deleted project since.
+        also(Requirement::Undiverged, config.deleted);
         wanted
     }
 

@@ -9,7 +9,7 @@ use super::command_run::CommandRun;
 use super::context::Context;
 use super::merged::AfterMerge;
 use super::prepare::{self, Prepared, Stop};
-use super::requirements::PullFacts;
+use super::requirements::{PullFacts, approval_of_head};
 use crate::checkout::Fetched;
 use crate::checkout::disk::DiskTree;
 use crate::config::ProjectConfig;
@@ -67,12 +67,13 @@ pub(super) async fn check(
         }
         None => None,
     };
-    Ok(judge(ctx, work, rules, facts, &owned, of_plan.as_ref()).await?)
+    Ok(judge(ctx, work, config, rules, facts, &owned, of_plan.as_ref()).await?)
 }
 
 async fn judge(
     ctx: &Context,
     work: &CommandRun,
+    config: &ProjectConfig,
     rules: &ApprovalRules,
     facts: &PullFacts,
     owned: &Owned,
@@ -95,7 +96,7 @@ async fn judge(
     let terms = ApprovalTerms {
         author: &work.pull.author,
         head: work.reviewed_head().as_str(),
-        of_head: ctx.settings.approval_of_head,
+        of_head: approval_of_head(ctx, config),
         plan,
         pushers,
     };

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::job;
 use super::prepare::{self, Prepared, ScheduleScope, Stop};
 use crate::checkout::disk::DiskTree;
-use crate::config::workflow::Step;
+use crate::config::repo::RepoConfig;
 use crate::config::{ConfigError, DeletedProjects, ProjectConfig};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Failure, Reason};
@@ -15,24 +15,24 @@ use crate::inputs::has_terraform;
 use crate::schedule::{self, Deletions, Facts, NoSchedule};
 use anyhow::Context as _;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Trees of the base branch in which deleted projects are looked for.
 pub(super) enum BaseTrees {
-    /// The tree before the pull request, and the directories that have lost all their Terraform files.
-    Changed { root: PathBuf, emptied: BTreeSet<String> },
+    /// The tree before the pull request, the files that the pull request changes in git, and the directories that have lost all their
+    /// Terraform files by that.
+    Changed { root: PathBuf, modified: Vec<String>, emptied: BTreeSet<String> },
     /// The trees of plans, with their projects.
     Planned(Vec<(PathBuf, Vec<ProjectId>)>),
 }
 
 impl BaseTrees {
-    /// Makes the trees that a schedule needs; `None` if no project is deleted. `modified`: the files that the pull request changes.
+    /// Makes the trees that a schedule needs; `None` if no project is deleted.
     pub(super) async fn prepare(
         ctx: &Context,
         work: &CommandRun,
         prepared: &Prepared,
         wanted: ScheduleScope<'_>,
-        modified: &[String],
     ) -> Result<Option<BaseTrees>, Stop> {
         if work.rules.deleted_projects == DeletedProjects::Ignore {
             return Ok(None);
@@ -45,7 +45,7 @@ impl BaseTrees {
             ScheduleScope::Planned(ids) | ScheduleScope::Known(ids) => return planned(ctx, work, ids).await,
             ScheduleScope::Plan | ScheduleScope::Branch(_) => return Ok(None),
         };
-        let (rules, root, modified) = (work.rules.clone(), prepared.tree.root.clone(), modified.to_vec());
+        let (rules, root, modified) = (work.rules.clone(), prepared.tree.root.clone(), prepared.modified.clone());
         let looking = move || schedule::emptied(&rules, &modified, &DiskTree { root });
         let emptied = tokio::task::spawn_blocking(looking).await.context("looking for deleted directories")?;
         if emptied.is_empty() {
@@ -54,20 +54,25 @@ impl BaseTrees {
         // No job of the pull request runs now, and other plans get their tree again.
         ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
         let root = job::base_tree(ctx, work, base).await?.root;
-        Ok(Some(BaseTrees::Changed { root, emptied }))
+        Ok(Some(BaseTrees::Changed { root, modified: prepared.modified.clone(), emptied }))
     }
 
     /// Finds the deleted projects. `branch`: the base branch. Blocks.
     pub(super) fn deletions(&self, command: &Command, branch: &str, head: &Facts<'_>) -> Result<Deletions, NoSchedule> {
         match self {
-            BaseTrees::Changed { root, emptied } => {
-                in_tree(root, branch, head, |base| schedule::deletions(command, emptied, head, base))
+            BaseTrees::Changed { root, modified, emptied } => {
+                let (head, tree) = (&Facts { modified, ..*head }, DiskTree { root: root.clone() });
+                match prepare::read_config(head.rules, branch, &tree) {
+                    Ok(config) => schedule::deletions(command, emptied, head, &of_base(&tree, config.as_ref(), head)),
+                    Err(_) => Ok(schedule::kept_by_broken_config(emptied, &tree, head)),
+                }
             }
             BaseTrees::Planned(trees) => {
                 let mut projects = Vec::new();
                 for (root, ids) in trees {
-                    let of_tree = in_tree(root, branch, head, |base| Ok(schedule::planned_deletions(ids, head, base)));
-                    projects.extend(of_tree?);
+                    let tree = DiskTree { root: root.clone() };
+                    let config = prepare::read_config(head.rules, branch, &tree).map_err(ConfigError::from)?;
+                    projects.extend(schedule::planned_deletions(ids, head, &of_base(&tree, config.as_ref(), head)));
                 }
                 Ok(Deletions { projects, kept: Vec::new() })
             }
@@ -97,16 +102,9 @@ async fn planned(ctx: &Context, work: &CommandRun, ids: &[ProjectId]) -> Result<
     Ok((!trees.is_empty()).then_some(BaseTrees::Planned(trees)))
 }
 
-/// Calls `found` with the files and the config of a tree of the base branch.
-fn in_tree<T>(
-    root: &Path,
-    branch: &str,
-    head: &Facts<'_>,
-    found: impl FnOnce(&Facts<'_>) -> Result<T, NoSchedule>,
-) -> Result<T, NoSchedule> {
-    let tree = DiskTree { root: root.to_owned() };
-    let config = prepare::read_config(head.rules, branch, &tree).map_err(ConfigError::from)?;
-    found(&Facts { repo_config: config.as_ref(), tree: &tree, config_change: None, applied: &[], ..*head })
+/// Returns the facts of a tree of the base branch.
+fn of_base<'a>(tree: &'a DiskTree, config: Option<&'a RepoConfig>, head: &Facts<'a>) -> Facts<'a> {
+    Facts { repo_config: config, tree, config_change: None, applied: &[], deletions: None, ..*head }
 }
 
 /// Returns the root of the tree that has the code of a project: for a deleted one, that of this commit of the base branch.
@@ -123,22 +121,14 @@ pub(super) async fn root_of(
     }
 }
 
-/// Returns the refusal of a plan that would destroy nothing, or that has no code any more.
+/// Returns the refusal of a plan that has no code any more, as its directory was merged as deleted.
 pub(super) async fn refusal(
     ctx: &Context,
     work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
 ) -> Result<Option<Failure>, Stop> {
-    let refused = |because: String| Ok(Some(Failure::Refused { reason: Reason::Config, because }));
     let executable = &ctx.rendering.executable;
-    if config.deleted && !config.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. })) {
-        return refused(format!(
-            "this pull request deletes the project, and its workflow `{}` plans with commands of its own, which the server cannot \
-             turn into a destroy. Give the workflow the built-in step `plan`, or destroy the resources before you delete the directory",
-            config.workflow_name
-        ));
-    }
     if work.after_merge.is_none() || work.rules.deleted_projects == DeletedProjects::Ignore {
         return Ok(None);
     }
@@ -147,10 +137,11 @@ pub(super) async fn refusal(
     if looking.await.context("looking for a merged directory")? {
         return Ok(None);
     }
-    refused(format!(
+    let because = format!(
         "its directory was merged as deleted before its destroy was applied. The base branch has no code for it any more, and its \
          resources remain. To destroy them, restore the directory in a pull request, and apply its deletion before the merge. To leave \
          them alone, comment here: `{}`",
         OwnerState::AppliedUnmerged.way_out(executable)
-    ))
+    );
+    Ok(Some(Failure::Refused { reason: Reason::Config, because }))
 }

@@ -75,16 +75,18 @@ impl Groups<'_> {
         let (mut order, mut earlier_failed) = (None, false);
         for group in &self.schedule.groups {
             // One `execution_order_group` may consist of several layers.
-            let own = group.first().map(|config| config.execution_order_group);
+            let own = group.first().map(|config| (config.deleted, config.execution_order_group));
             if own != order {
                 let failed = outcomes.iter().any(|outcome| !outcome.is_success());
-                let is_after_refused = self.refused.first_group.is_some_and(|first| own.is_some_and(|own| first < own));
+                let is_after_refused =
+                    self.refused.first_group.is_some_and(|first| own.is_some_and(|(_, own)| first < own));
                 earlier_failed = failed || is_after_refused;
                 order = own;
             }
             let aborted = self.schedule.abort_on_execution_order_fail && earlier_failed;
             let skipped = |config: &ProjectConfig, outcomes: &[P::Done]| {
                 let failure = self.failed_dependency(work, P::DONE, config, outcomes);
+                let failure = failure.or_else(|| self.held_destroy(work, config, outcomes));
                 let failure = failure.or(aborted.then_some(Failure::EarlierGroupFailed))?;
                 Some(job::refused_outcome(work, config, Outcome::Failed(failure)))
             };
@@ -117,6 +119,24 @@ impl Groups<'_> {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Returns the failure of the destroy of a deleted project if anything before it was not applied: that may still use its resources.
+    fn held_destroy(&self, work: &CommandRun, config: &ProjectConfig, outcomes: &[impl Done]) -> Option<Failure> {
+        if !config.deleted || work.command.name != CommandName::Apply {
+            return None;
+        }
+        let failed = outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
+        let refused = self.refused.outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
+        let mut before: Vec<String> = failed.chain(refused).map(|project| format!("`{}`", project.label())).collect();
+        before.truncate(MAX_NAMED);
+        (!before.is_empty()).then(|| {
+            let because = format!(
+                "it would be destroyed after {}, which could not be applied and may still use it. So it was not run",
+                before.join(", ")
+            );
+            Failure::Refused { reason: Reason::Dependency, because }
+        })
     }
 
     /// Returns the failure of a project that depends on one that failed; `None` if it does not.

@@ -393,8 +393,9 @@ pub(super) async fn split(
             match failure(&mut gatekeeper, ctx, work, &config).await? {
                 None => left.push(config),
                 Some(failure) => {
-                    let order = config.execution_order_group;
-                    refused.first_group = Some(refused.first_group.map_or(order, |first| first.min(order)));
+                    // Nothing but deleted projects comes after a deleted one.
+                    let order = (!config.deleted).then_some(config.execution_order_group);
+                    refused.first_group = order.into_iter().chain(refused.first_group).min();
                     refused.outcomes.push(job::refused_outcome(work, &config, Outcome::Failed(failure)));
                 }
             }

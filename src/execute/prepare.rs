@@ -329,7 +329,7 @@ pub(super) async fn schedule(
         true => (changed_config(ctx, work, prepared, wanted).await?, applied_here(ctx, work).await?),
         false => (None, Vec::new()),
     };
-    let base_trees = BaseTrees::prepare(ctx, work, prepared, wanted, &modified).await?;
+    let base_trees = BaseTrees::prepare(ctx, work, prepared, wanted).await?;
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let root = prepared.tree.root.clone();
     let made = tokio::task::spawn_blocking(move || {

@@ -16,6 +16,7 @@ use crate::domain::{CommitSha, Login};
 use crate::inputs::InputGraph;
 use crate::vcs::{HostError, Mergeability, Review, ReviewVerdict};
 use anyhow::{Result, anyhow};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
@@ -79,9 +80,14 @@ impl PullFacts {
     }
 
     /// Judges the reviews of the pull request, and asks for approvals that the host's own rules require besides.
-    pub(super) async fn approved(&self, ctx: &Context, work: &CommandRun) -> Result<Approval, HostError> {
+    pub(super) async fn approved(
+        &self,
+        ctx: &Context,
+        work: &CommandRun,
+        config: &ProjectConfig,
+    ) -> Result<Approval, HostError> {
         let reviews = self.reviews(ctx, work).await?;
-        let found = approval(reviews, &work.pull.author, work.reviewed_head(), ctx.settings.approval_of_head);
+        let found = approval(reviews, &work.pull.author, work.reviewed_head(), approval_of_head(ctx, config));
         if !found.met {
             return Ok(found);
         }
@@ -152,6 +158,11 @@ pub(super) fn can_be_forced(name: &str) -> bool {
     }
 }
 
+/// Returns true if only approvals of the head count for a project. Those of before may be of a head that did not delete it.
+pub(super) fn approval_of_head(ctx: &Context, config: &ProjectConfig) -> bool {
+    ctx.settings.approval_of_head || config.deleted
+}
+
 /// Checks the requirement `approved` of a pull request for one project, and returns a remark for the reply.
 pub(super) async fn approval_of(
     ctx: &Context,
@@ -164,7 +175,7 @@ pub(super) async fn approval_of(
     if let Some(rules) = &config.approvals {
         return Ok((approvals::check(ctx, work, config, rules, facts, prepared, plan).await?, None));
     }
-    let Approval { met, detail, remark } = facts.approved(ctx, work).await?;
+    let Approval { met, detail, remark } = facts.approved(ctx, work, config).await?;
     Ok((vec![RequirementCheck { name: Requirement::Approved.name().into(), met, detail }], remark))
 }
 
@@ -233,6 +244,8 @@ async fn undiverged(
     // A plan of a merged tree includes the base up to the merged commit; one of the head alone, up to the fork point.
     let from = match (ctx.checkouts.strategy, planned_base) {
         (Strategy::Merge, Some(base)) => base.clone(),
+        // Its plan has the base's code.
+        (Strategy::Branch, Some(base)) if config.deleted => base.clone(),
         (Strategy::Merge, None) => prepared.tree.base.clone(),
         (Strategy::Branch, _) => now.head.clone(),
     };
@@ -246,7 +259,10 @@ async fn undiverged(
     let files = changed.clone();
     let touched = tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
-        InputGraph::new(&tree, options.input_rules(&rules)).is_touched(&project, &files)
+        let is_own = |file: &String| Path::new(file).starts_with(&project.id.dir) || project.id.dir == ".";
+        // Of a deleted project each file counts, whatever its `when_modified` lists.
+        (project.deleted && files.iter().any(is_own))
+            || InputGraph::new(&tree, options.input_rules(&rules)).is_touched(&project, &files)
     })
     .await
     .map_err(|error| anyhow!(error).context("comparing the base branch"))?;

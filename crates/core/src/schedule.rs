@@ -13,7 +13,7 @@ mod tests;
 mod typed_names;
 mod whole;
 
-pub use deleted::{Deletions, KeptDirectory, deletions, emptied, planned_deletions};
+pub use deleted::{Deletions, KeptDirectory, deletions, emptied, kept_by_broken_config, planned_deletions};
 pub use discover::Directories;
 pub use names::named_now;
 pub use whole::for_branch;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use tidelock_core::domain::state::{ProjectStatus, Watermark};
-use tidelock_core::domain::{CommitSha, PullId, PullRequest, PullState, RepoId};
+use tidelock_core::domain::{CommitSha, ProjectId, PullId, PullRequest, PullState, RepoId};
 use tidelock_core::locks;
 
 /// A pull request as its row holds it.
@@ -245,6 +245,20 @@ impl Tx<'_> {
         }
         let due = locks::due_after(status, &self.project_statuses(pull)?);
         self.record_turns(&due.into_iter().map(|project| (pull.clone(), project)).collect::<Vec<_>>())
+    }
+
+    /// Drops the status of a project that no longer counts.
+    pub fn forget_project_status(&self, pull: &PullId, project: &ProjectId) -> Result<()> {
+        let name = project.name.as_deref().unwrap_or("");
+        self.execute(
+            "DELETE FROM project_statuses WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4",
+            params![pull.to_string(), project.dir, project.workspace, name],
+        )?;
+        self.execute(
+            "UPDATE pulls SET activity = ?2 WHERE pull = ?1",
+            params![pull.to_string(), self.next_activity()?],
+        )?;
+        Ok(())
     }
 
     /// Drops all project statuses of a pull request before a new head is planned.

@@ -91,7 +91,7 @@ impl JobRun<'_> {
             tree: ready.tree.clone(),
             project: config.clone(),
             command: work.command.clone(),
-            answers: answers(ctx, work, facts, &stages).await,
+            answers: answers(ctx, work, config, facts, &stages).await,
             steps,
             tool: ToolSpec {
                 distribution: ready.place.tool.distribution,
@@ -168,13 +168,19 @@ impl JobRun<'_> {
 }
 
 /// Returns the answers about the pull request for the steps of a job. The host is asked only if a step of the user could read them.
-async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, stages: &[&[Step]]) -> Answers {
+async fn answers(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    facts: &PullFacts,
+    stages: &[&[Step]],
+) -> Answers {
     let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
     let are_read = stages.iter().copied().flatten().any(reads);
     if !are_read || work.pull.id.is_branch() || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
         return Answers::default();
     }
-    let (approved, mergeable) = tokio::join!(facts.approved(ctx, work), facts.mergeable(ctx, work));
+    let (approved, mergeable) = tokio::join!(facts.approved(ctx, work, config), facts.mergeable(ctx, work));
     Answers {
         approved: Some(approved.is_ok_and(|approval| approval.met)),
         mergeable: Some(mergeable.is_ok_and(|found| found.mergeable)),

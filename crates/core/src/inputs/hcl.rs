@@ -1,11 +1,15 @@
 //! Reads the few facts of Terraform's files that are needed before Terraform runs. A file that does not parse is skipped: Terraform reports
 //! it.
 
+mod code;
+
+pub use code::{Code, StatePlace, code};
+
 use super::Tree;
 use crate::config::paths::join;
 use crate::domain::Distribution;
 use hcl::{Block, Body, Expression};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// One configuration file of Terraform or OpenTofu.
 enum ConfigurationFile {
@@ -90,32 +94,6 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
             }
         }
     }
-    found
-}
-
-/// Returns the `backend` and `cloud` blocks of a directory in one form, whatever reads it. Two directories with the same ones may have the
-/// same state.
-pub fn backends(tree: &dyn Tree, dir: &str) -> Vec<String> {
-    let kinds = ["backend", "cloud"];
-    let mut found = Vec::new();
-    for source in sources(tree, dir, Distribution::OpenTofu, "terraform") {
-        match source {
-            ConfigurationFile::Hcl(body) => {
-                let of_kind = |kind| blocks(&body, "terraform").flat_map(move |block| blocks(block.body(), kind));
-                let all = kinds.into_iter().flat_map(of_kind);
-                let in_json =
-                    |block: &Block| serde_json::to_value(hcl::Value::from(Body::from(vec![block.clone()]))).ok();
-                found.extend(all.filter_map(in_json).map(|value| value.to_string()));
-            }
-            ConfigurationFile::Json(json) => {
-                for kind in kinds {
-                    let of_kind = json_blocks(&json, "terraform").into_iter().flat_map(|one| json_blocks(one, kind));
-                    found.extend(of_kind.map(|block| json!({ kind: block }).to_string()));
-                }
-            }
-        }
-    }
-    found.sort();
     found
 }
 

@@ -45,7 +45,7 @@ impl ModuleIndex {
 }
 
 /// Returns the directories of the local modules that `dir` uses, directly or not, without itself; in alphabetical order.
-pub(super) fn module_dirs(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
+pub fn module_dirs(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     ModuleCalls::new(which).closure(tree, dir).into_iter().collect()
 }
 

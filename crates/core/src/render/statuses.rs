@@ -211,6 +211,13 @@ impl Statuses {
         self.with_reason(self.make(&name, StatusState::Failure, &text, None), &text)
     }
 
+    /// Returns the statuses of a deleted project whose resources a person keeps.
+    pub fn kept(&self, project: &ProjectId, because: &str) -> [CommitStatus; 2] {
+        let text = format!("Not destroyed: {because}");
+        ["plan", "apply"]
+            .map(|what| self.make(&format!("{what}: {}", project.label()), StatusState::Success, &text, None))
+    }
+
     /// Returns `atlantis/apply` of a pull request that was closed without a merge after it had changed the state of projects.
     pub fn owes(&self, projects: usize) -> CommitStatus {
         let text = format!("Closed after an apply of {projects} project{}", if projects == 1 { "" } else { "s" });

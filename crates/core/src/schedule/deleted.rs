@@ -1,18 +1,22 @@
 //! Projects whose directory a pull request deletes (`deleted_projects: destroy`). Their plans destroy everything, with the code and the
-//! configuration of the base branch. A directory that seems to be moved is kept: its state may belong to the new directory.
+//! configuration of the base branch. In doubt a directory is kept: its state may belong to another directory, or not be found.
+
+mod moves;
 
 use super::target::clip;
 use super::{Facts, NoSchedule, configured, discover, names};
 use crate::config::global::RepoRules;
-use crate::config::paths::{join, parent};
+use crate::config::paths::{clean, parent};
+use crate::config::workflow::Step;
 use crate::config::{DeletedProjects, OnMerge, ProjectConfig};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::{AutoApply, ProjectId};
-use crate::inputs::{Tree, backends, has_terraform, is_project_file};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use crate::inputs::{Tree, code, has_terraform, is_project_file};
+use moves::{Moves, left_file, unreadable};
+use std::collections::BTreeSet;
 
-/// Most files that are compared to find out whether a directory was moved; with more, none counts as deleted.
-const MAX_COMPARED: usize = 1000;
+/// Most bytes of code of one deleted directory.
+const MAX_BYTES: usize = 8 << 20;
 /// Most remarks on directories.
 const MAX_REMARKS: usize = 10;
 
@@ -57,61 +61,156 @@ pub fn emptied(rules: &RepoRules, modified: &[String], head: &dyn Tree) -> BTree
     touched.into_iter().filter(|dir| !has_terraform(head, dir)).map(str::to_owned).collect()
 }
 
-/// Returns the projects of these emptied directories. `head` has the pull request's files, and `base` the base branch with its own config.
+/// Returns the projects of these emptied directories. `head` has the files that the pull request changes in git, and `base` the base branch
+/// with its own config.
 pub fn deletions(
     command: &Command,
     emptied: &BTreeSet<String>,
     head: &Facts<'_>,
     base: &Facts<'_>,
 ) -> Result<Deletions, NoSchedule> {
-    let was_there = |dir: &&String| has_terraform(base.tree, dir) && discover::is_there(base.tree, dir);
-    let gone: BTreeSet<&str> = emptied.iter().filter(was_there).map(String::as_str).collect();
+    let gone = gone(emptied, base.tree);
     let mut found = Deletions::default();
     if gone.is_empty() {
         return Ok(found);
     }
-    let graph = base.graph();
     let listed = base.repo_config.into_iter().flat_map(|config| &config.projects);
     let mut projects: Vec<ProjectConfig> = listed.filter(|one| gone.contains(one.id.dir.as_str())).cloned().collect();
     if discover::is_on(base) {
-        let unlisted = discover::projects(base, &graph)?;
+        let modified: Vec<String> = head.modified.iter().filter(|file| gone.contains(parent(file))).cloned().collect();
+        let unlisted = discover::projects(&Facts { modified: &modified, ..*base }, &base.graph())?;
         projects.extend(unlisted.into_iter().filter(|one| gone.contains(one.id.dir.as_str())));
     }
-    // A hook of the operator writes a config that only the head has: the base's projects are unknown.
-    let is_generated = head.repo_config.is_some()
-        && base.repo_config.is_none()
-        && !head.rules.repo_config_names().iter().any(|name| head.modified.iter().any(|file| file == name));
-    let destroys = || command.extra_args.iter().any(|arg| is_destroy(arg));
-    let is_asked = command.target.names_some() && (command.name != CommandName::Plan || destroys());
-    let moves = MoveSearch::new(head, base);
+    let search = Search { head, base, moves: Moves::new(head, base) };
     for project in projects {
         let dir = &project.id.dir;
-        let because = if is_generated {
-            Some(
-                "a workflow hook writes the repository's configuration, so its projects on the base branch are unknown"
-                    .to_owned(),
-            )
-        } else if graph.is_unit(&project) {
-            Some("it is a unit of Terragrunt, whose order of destruction is unknown".to_owned())
-        } else if is_asked {
-            None
-        } else {
-            moves.reason(&project.id)
+        let kept = match search.reason(&project) {
+            None => None,
+            Some(Doubt::ByName(_)) if is_asked(&project.id, command, head) => None,
+            Some(doubt) => Some(doubt),
         };
-        match because {
+        match kept {
             None => found.projects.push(destroying(project, head, base)),
-            Some(because) if found.kept.iter().all(|kept| kept.dir != *dir) => {
-                let next = match is_generated || graph.is_unit(&project) {
-                    true => "To destroy its resources, do so before you delete it",
-                    false => "To plan its destruction nevertheless",
-                };
-                let because = kept_text(dir, &because, next, head);
-                found.kept.push(KeptDirectory { dir: dir.clone(), because });
+            Some(doubt) if found.kept.iter().all(|kept| kept.dir != *dir) => {
+                found.kept.push(KeptDirectory { dir: dir.clone(), because: kept_text(dir, &doubt, head) });
             }
             Some(_) => {}
         }
     }
+    // Projects of one directory stay together.
+    found.projects.retain(|project| found.kept.iter().all(|kept| kept.dir != project.id.dir));
     Ok(found)
+}
+
+/// Returns the emptied directories as kept ones, if the config of the base branch cannot be read. A pull request that repairs it goes on.
+pub fn kept_by_broken_config(emptied: &BTreeSet<String>, base: &dyn Tree, head: &Facts<'_>) -> Deletions {
+    let doubt =
+        Doubt::Final("the configuration of the base branch has an error, so its projects are unknown".to_owned());
+    let kept = |dir: &str| KeptDirectory { dir: dir.to_owned(), because: kept_text(dir, &doubt, head) };
+    Deletions { projects: Vec::new(), kept: gone(emptied, base).into_iter().map(kept).collect() }
+}
+
+/// Returns those of these directories that have Terraform files on the base branch.
+fn gone<'a>(emptied: &'a BTreeSet<String>, base: &dyn Tree) -> BTreeSet<&'a str> {
+    emptied.iter().map(String::as_str).filter(|dir| has_terraform(base, dir) && discover::is_there(base, dir)).collect()
+}
+
+/// Returns true if the command names this project and asks for its destruction, which only a person does.
+fn is_asked(id: &ProjectId, command: &Command, head: &Facts<'_>) -> bool {
+    let mut listed = head.repo_config.into_iter().flat_map(|config| &config.projects);
+    let is_named = id.name.as_ref().is_some_and(|name| command.target.projects.contains(name))
+        && !listed.any(|other| other.id.name == id.name && other.id.dir != id.dir);
+    let is_dir = command.target.dirs.iter().any(|dir| clean(dir) == id.dir);
+    let destroys = command.name != CommandName::Plan || command.extra_args.iter().any(|arg| is_destroy(arg));
+    (is_named || is_dir) && destroys
+}
+
+/// Reason to keep a deleted directory.
+enum Doubt {
+    /// A person who knows better may name the directory.
+    ByName(String),
+    /// Its destruction cannot be planned here.
+    Final(String),
+}
+
+/// Search for reasons to keep deleted directories.
+struct Search<'a> {
+    head: &'a Facts<'a>,
+    base: &'a Facts<'a>,
+    moves: Moves<'a>,
+}
+
+impl Search<'_> {
+    /// Returns the reason to keep a project; `None` if it is destroyed.
+    fn reason(&self, project: &ProjectConfig) -> Option<Doubt> {
+        let (head, base, dir) = (self.head, self.base, project.id.dir.as_str());
+        let refused = |because: &str| Some(Doubt::Final(because.to_owned()));
+        let is_tracked =
+            || head.rules.repo_config_names().iter().any(|name| head.modified.iter().any(|file| file == name));
+        let has_hooks = !head.rules.pre_workflow_hooks.is_empty();
+        if base.repo_config.is_none() && (has_hooks || (head.repo_config.is_some() && !is_tracked())) {
+            return refused(
+                "a workflow hook may write the repository's configuration, so its projects on the base branch are unknown",
+            );
+        }
+        if base.graph().is_unit(project) {
+            return refused("it is a unit of Terragrunt, whose order of destruction is unknown");
+        }
+        if let Some(file) = left_file(dir, head, base) {
+            let file = clip(&file);
+            return Some(Doubt::Final(format!(
+                "the base branch has `{file}`, which this pull request does not delete. Merge the base branch, and delete the file"
+            )));
+        }
+        if let Some(user) = self.remaining_user(project) {
+            return Some(Doubt::Final(format!("`{}` still depends on it, by `depends_on`", clip(&user))));
+        }
+        if !project.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. })) {
+            return Some(Doubt::Final(format!(
+                "its workflow `{}` plans with commands of its own, which the server cannot turn into a destroy",
+                clip(&project.workflow_name)
+            )));
+        }
+        if !project.workflow.apply.iter().any(applies_plan) {
+            return Some(Doubt::Final(format!(
+                "its workflow `{}` applies with commands of its own, and none of them names `$PLANFILE`",
+                clip(&project.workflow_name)
+            )));
+        }
+        let mut budget = MAX_BYTES;
+        let own = match code(base.tree, dir, &mut budget) {
+            Ok(own) => own,
+            Err(file) => return Some(Doubt::Final(unreadable(&file))),
+        };
+        if own.states.is_empty() {
+            return refused(
+                "its code on the base branch has no `backend` or `cloud` block, so its state would not be found",
+            );
+        }
+        let because = self.moves.reason(project, &own);
+        let because = because.or_else(|| {
+            has_hooks.then(|| "workflow hooks may write files of it, which the base branch does not have".to_owned())
+        });
+        because.map(Doubt::ByName)
+    }
+
+    /// Returns a project that the pull request leaves, and that depends on this one in the head's configuration.
+    fn remaining_user(&self, project: &ProjectConfig) -> Option<String> {
+        let name = project.id.name.as_ref()?;
+        let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
+        let user =
+            listed.find(|user| user.depends_on.contains(name) && discover::is_there(self.head.tree, &user.id.dir));
+        user.map(|user| user.id.label())
+    }
+}
+
+/// Returns true if a step of an apply may apply the plan that was made, and not the code.
+fn applies_plan(step: &Step) -> bool {
+    match step {
+        Step::Apply { .. } => true,
+        Step::Run { command, .. } => command.command.contains("PLANFILE"),
+        _ => false,
+    }
 }
 
 /// Returns the configurations of deleted projects that were planned in the base's tree.
@@ -119,16 +218,23 @@ pub fn planned_deletions(ids: &[ProjectId], head: &Facts<'_>, base: &Facts<'_>) 
     ids.iter().map(|id| destroying(configured(id, base), head, base)).collect()
 }
 
-fn kept_text(dir: &str, because: &str, next: &str, facts: &Facts<'_>) -> String {
+fn kept_text(dir: &str, doubt: &Doubt, facts: &Facts<'_>) -> String {
     let (shown, executable) = (dir.replace('`', "'"), &facts.options.executable);
     let quoted = shlex::try_quote(dir).map_or_else(|_| "DIR".into(), |dir| dir.replace('`', "'"));
-    format!(
-        "`{shown}` has no Terraform files any more, and is not planned as a destroy: {because}. {next}: \
-         `{executable} plan -d {quoted} -- -destroy`"
-    )
+    let (because, next) = match doubt {
+        Doubt::ByName(because) => {
+            (because, format!("To plan its destruction nevertheless: `{executable} plan -d {quoted} -- -destroy`"))
+        }
+        Doubt::Final(because) => {
+            let next = "Its resources remain. To destroy them, delete the resources from its code in a pull request, apply it, and \
+                        delete the directory afterwards.";
+            (because, next.to_owned())
+        }
+    };
+    format!("`{shown}` has no Terraform files any more, and is not planned as a destroy: {because}. {next}")
 }
 
-/// Returns the configuration of a deleted project. Only a person applies it, after the deleted projects that depend on it.
+/// Returns the configuration of a deleted project. Only a person applies it, after the projects that depend on it on the base branch.
 fn destroying(project: ProjectConfig, head: &Facts<'_>, base: &Facts<'_>) -> ProjectConfig {
     let mut apply_requirements = project.apply_requirements;
     for requirement in &head.rules.destroy_requirements {
@@ -137,10 +243,7 @@ fn destroying(project: ProjectConfig, head: &Facts<'_>, base: &Facts<'_>) -> Pro
         }
     }
     let listed = base.repo_config.into_iter().flat_map(|config| &config.projects);
-    let is_user = |other: &&ProjectConfig| {
-        project.id.name.as_ref().is_some_and(|name| other.depends_on.contains(name))
-            && !has_terraform(head.tree, &other.id.dir)
-    };
+    let is_user = |other: &&ProjectConfig| project.id.name.as_ref().is_some_and(|name| other.depends_on.contains(name));
     ProjectConfig {
         apply_requirements,
         depends_on: listed.filter(is_user).filter_map(|user| user.id.name.clone()).collect(),
@@ -160,77 +263,6 @@ fn is_destroy(arg: &str) -> bool {
 
 fn name_of(file: &str) -> &str {
     file.rsplit('/').next().unwrap_or(file)
-}
-
-/// Files that a pull request adds, to find those of moved directories.
-struct MoveSearch<'a> {
-    head: &'a Facts<'a>,
-    base: &'a Facts<'a>,
-    /// Terraform files that the base branch does not have, with their lines.
-    added: Vec<(&'a str, HashSet<String>)>,
-    /// Directories with changed Terraform files.
-    changed: BTreeSet<&'a str>,
-    is_cut: bool,
-}
-
-impl<'a> MoveSearch<'a> {
-    fn new(head: &'a Facts<'a>, base: &'a Facts<'a>) -> MoveSearch<'a> {
-        let files: Vec<&str> =
-            head.modified.iter().map(String::as_str).filter(|file| is_project_file(name_of(file))).collect();
-        let is_cut = files.len() > MAX_COMPARED;
-        let present = files.into_iter().take(MAX_COMPARED).filter_map(|file| Some((file, head.tree.read(file)?)));
-        let present: Vec<(&str, String)> = present.collect();
-        let changed = present.iter().map(|(file, _)| parent(file)).collect();
-        let is_new = |file: &str| !base.tree.files(parent(file)).iter().any(|name| name == name_of(file));
-        let added = present.iter().filter(|(file, _)| is_new(file)).map(|(file, text)| (*file, lines(text))).collect();
-        MoveSearch { head, base, added, changed, is_cut }
-    }
-
-    /// Returns the reason to keep the projects of a deleted directory; `None` if nothing suggests that it was moved.
-    fn reason(&self, id: &ProjectId) -> Option<String> {
-        let dir = id.dir.as_str();
-        let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
-        if let Some(other) = listed.find(|other| id.name.is_some() && other.id.name == id.name && other.id.dir != dir) {
-            return Some(format!("its name is that of `{}` now, so the state may be the same", clip(&other.id.dir)));
-        }
-        if self.is_cut {
-            return Some(format!(
-                "more than {MAX_COMPARED} Terraform files changed, so it may have been moved unnoticed"
-            ));
-        }
-        let own = backends(self.base.tree, dir);
-        let takes_over =
-            |other: &&&str| backends(self.head.tree, other) == own && backends(self.base.tree, other) != own;
-        if let Some(other) = self.changed.iter().find(|other| !own.is_empty() && takes_over(other)) {
-            return Some(format!("`{}` has the same backend now, so its state may be the same", clip(other)));
-        }
-        let files: Vec<String> = self.base.tree.files(dir).into_iter().filter(|name| is_project_file(name)).collect();
-        let mut moved_to: BTreeMap<&str, usize> = BTreeMap::new();
-        for name in &files {
-            let Some(text) = self.base.tree.read(&join(dir, name)) else { continue };
-            let text = lines(&text);
-            let alike: BTreeSet<&str> = (self.added.iter())
-                .filter(|(_, other)| are_alike(&text, other))
-                .map(|(file, _)| parent(file))
-                .collect();
-            for other in alike {
-                *moved_to.entry(other).or_default() += 1;
-            }
-        }
-        let (other, count) = moved_to.into_iter().max_by_key(|(_, count)| *count)?;
-        (2 * count >= files.len())
-            .then(|| format!("it looks moved to `{}`, which has {count} of its {} files", clip(other), files.len()))
-    }
-}
-
-/// Returns the lines of a text, without indentation and empty ones.
-fn lines(text: &str) -> HashSet<String> {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
-}
-
-/// Returns true if half of the lines of each text are in the other one.
-fn are_alike(one: &HashSet<String>, other: &HashSet<String>) -> bool {
-    !one.is_empty() && 2 * one.intersection(other).count() >= one.len().max(other.len())
 }
 
 /// Returns the deleted projects that a part of a target names exactly.

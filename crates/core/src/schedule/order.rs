@@ -1,4 +1,4 @@
-//! Order of projects within a group. Dependencies come first, by Terragrunt's files or, in mode `strict`, by name.
+//! Order of projects within a group. Dependencies come first, by Terragrunt's files or, in mode `strict` and of deleted projects, by name.
 
 use super::NoSchedule;
 use super::discover::config_error;
@@ -72,20 +72,21 @@ pub(super) fn dependencies(
     Ok(found)
 }
 
-/// Adds the `depends_on` of projects in mode `strict`, with indirect dependencies. A cycle is refused, as none of its projects could be
+/// Adds the `depends_on` of projects in mode `strict` and of deleted ones, with indirect dependencies. A cycle is refused, as none of its projects could be
 /// applied first.
 pub(super) fn add_named(
     projects: &[ProjectConfig],
     dependencies: &mut BTreeMap<ProjectId, BTreeSet<ProjectId>>,
 ) -> Result<(), NoSchedule> {
-    let strict = projects.iter().filter(|project| matches!(project.repo_locks, LockMode::Strict(_)));
-    let strict: Vec<&ProjectConfig> = strict.filter(|project| !project.depends_on.is_empty()).collect();
-    if strict.is_empty() {
+    let is_ordered = |project: &&ProjectConfig| project.deleted || matches!(project.repo_locks, LockMode::Strict(_));
+    let ordered = projects.iter().filter(is_ordered);
+    let ordered: Vec<&ProjectConfig> = ordered.filter(|project| !project.depends_on.is_empty()).collect();
+    if ordered.is_empty() {
         return Ok(());
     }
     let by_name: HashMap<&str, &ProjectId> =
         projects.iter().filter_map(|project| Some((project.id.name.as_deref()?, &project.id))).collect();
-    for project in &strict {
+    for project in &ordered {
         let named = project.depends_on.iter().filter_map(|name| by_name.get(name.as_str()).copied().cloned());
         dependencies.entry(project.id.clone()).or_default().extend(named);
     }

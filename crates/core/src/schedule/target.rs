@@ -202,7 +202,12 @@ fn is_pattern(dir: &str, planned: &[ProjectId], facts: &Facts<'_>) -> bool {
 fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, NoSchedule> {
     if !is_glob(text) || facts.options.enable_regexp_cmd {
         let gone = deleted::named(facts, |id| id.name.as_deref() == Some(text));
-        if !gone.is_empty() {
+        let mut listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
+        // A project that the head has goes first.
+        let is_elsewhere = |other: &ProjectConfig| {
+            other.id.name.as_deref() == Some(text) && discover::is_there(facts.tree, &other.id.dir)
+        };
+        if !gone.is_empty() && !listed.any(is_elsewhere) {
             return Ok(gone.into_iter().cloned().collect());
         }
     }

@@ -17,8 +17,8 @@ pub(super) struct PlanView {
     no_changes: bool,
     outputs_only: bool,
     danger: Option<String>,
-    /// True if the pull request deletes the project's directory.
-    deleted: bool,
+    /// What the plan destroys; absent if the pull request does not delete the project's directory.
+    deleted: Option<&'static str>,
     guards: Vec<GuardRow>,
     outside: bool,
     merged_again: bool,
@@ -73,7 +73,11 @@ impl PlanView {
             no_changes: s.no_changes,
             outputs_only: s.outputs_only,
             danger: (s.destroy > 0).then(|| danger(s.destroy, replaced as u64)),
-            deleted: planned.deleted,
+            deleted: planned.deleted.then_some(match planned.part {
+                _ if s.no_changes => "nothing",
+                Some(_) => "a part of what is in its state",
+                None => "everything in its state",
+            }),
             guards: planned.guards.iter().map(|guard| guard_row(guard, apply)).collect(),
             outside: s.changes_outside,
             merged_again: planned.merged_again,
@@ -91,8 +95,8 @@ impl PlanView {
             return format!("⚠ guard {} tripped", open.join(", "));
         }
         match &self.danger {
-            Some(danger) if self.deleted => format!("⚠ deleted project: {danger}"),
-            None if self.deleted => "deleted project: nothing to destroy".to_owned(),
+            Some(danger) if self.deleted.is_some() => format!("⚠ deleted project: {danger}"),
+            None if self.deleted.is_some() => "deleted project: nothing to destroy".to_owned(),
             Some(danger) => format!("⚠ {danger}"),
             None if self.no_changes => "no changes".to_owned(),
             None if self.outputs_only => "outputs change".to_owned(),
