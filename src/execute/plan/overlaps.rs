@@ -98,8 +98,9 @@ async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) ->
         let on: Vec<String> = config.depends_on.iter().filter(is_open).map(|name| format!("`{name}`")).collect();
         let label = config.id.label();
         (!on.is_empty()).then(|| {
+            let follows = if config.deleted { "is destroyed after" } else { "depends on" };
             format!(
-                "`{label}` depends on {}. This plan is a preview. The server discards it when the dependency is applied.",
+                "`{label}` {follows} {}. This plan is a preview. The server discards it when that project is applied.",
                 on.join(", ")
             )
         })

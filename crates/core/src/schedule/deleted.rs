@@ -44,6 +44,11 @@ impl Deletions {
         self.kept.iter().take(MAX_REMARKS).map(|kept| kept.because.clone())
     }
 
+    /// Returns true if a directory is deleted, whether its projects are destroyed or not.
+    pub(super) fn tell_of(&self, dir: &str) -> bool {
+        self.projects.iter().any(|project| project.id.dir == dir) || self.kept.iter().any(|kept| kept.dir == dir)
+    }
+
     /// Returns true if one of the projects has the state of this one.
     pub(super) fn contain(&self, id: &ProjectId) -> bool {
         self.projects.iter().any(|project| project.id.is_same_state(id))
@@ -258,7 +263,7 @@ fn destroying(project: ProjectConfig, head: &Facts<'_>, base: &Facts<'_>) -> Pro
 
 /// Returns true if an argument of a comment is the switch that destroys.
 fn is_destroy(arg: &str) -> bool {
-    matches!(arg, "-destroy" | "--destroy")
+    matches!(arg.strip_suffix("=true").unwrap_or(arg), "-destroy" | "--destroy")
 }
 
 fn name_of(file: &str) -> &str {

@@ -54,11 +54,7 @@ pub(super) fn deleted(command: &Command, facts: &Facts<'_>) -> Vec<String> {
     }
     let is_terraform = |file: &&String| INDICATOR_SUFFIXES.iter().any(|suffix| file.ends_with(suffix));
     let touched: BTreeSet<&str> = facts.modified.iter().filter(is_terraform).map(|file| parent(file)).collect();
-    let deletions = || facts.deletions.into_iter();
-    let is_told = |dir: &str| {
-        deletions().flat_map(|one| &one.projects).any(|project| project.id.dir == dir)
-            || deletions().flat_map(|one| &one.kept).any(|kept| kept.dir == dir)
-    };
+    let is_told = |dir: &str| facts.deletions.is_some_and(|deletions| deletions.tell_of(dir));
     let is_gone = |dir: &&str| !has_terraform(facts.tree, dir) && !is_told(dir);
     let gone = touched.into_iter().filter(is_gone).take(MAX_DELETED);
     gone.map(|dir| {

@@ -320,8 +320,7 @@ fn means(glob: &Glob, project: &ProjectConfig) -> bool {
 
 /// Returns true if the pull request deletes this directory, as far as that is looked for.
 fn is_deleted(dir: &str, facts: &Facts<'_>) -> bool {
-    let mut kept = facts.deletions.into_iter().flat_map(|deletions| &deletions.kept);
-    !deleted::named(facts, |id| id.dir == dir).is_empty() || kept.any(|kept| kept.dir == dir)
+    facts.deletions.is_some_and(|deletions| deletions.tell_of(dir))
 }
 
 /// Returns the deleted project in a directory, in the workspace of the target.
