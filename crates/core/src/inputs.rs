@@ -28,7 +28,7 @@ mod units;
 
 pub use cloud::{CloudWorkspace, cloud_workspace};
 pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform, is_project_file};
-pub use hcl::{Code, StatePlace, code, required_versions};
+pub use hcl::{DirectoryCode, StatePlace, code, required_versions};
 pub(crate) use hcl::{locked_providers, text_of};
 pub use modules::module_dirs;
 pub use terragrunt::Unknown;

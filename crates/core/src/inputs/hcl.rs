@@ -3,7 +3,7 @@
 
 mod code;
 
-pub use code::{Code, StatePlace, code};
+pub use code::{DirectoryCode, StatePlace, code};
 
 use super::Tree;
 use crate::config::paths::join;

@@ -12,7 +12,7 @@ use crate::config::{DeletedProjects, OnMerge, ProjectConfig};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::{AutoApply, ProjectId};
 use crate::inputs::{Tree, code, has_terraform, is_project_file};
-use moves::{Moves, left_file, unreadable};
+use moves::{MoveSearch, left_file, unreadable};
 use std::collections::BTreeSet;
 
 /// Most bytes of code of one deleted directory.
@@ -86,18 +86,15 @@ pub fn deletions(
         let unlisted = discover::projects(&Facts { modified: &modified, ..*base }, &base.graph())?;
         projects.extend(unlisted.into_iter().filter(|one| gone.contains(one.id.dir.as_str())));
     }
-    let search = Search { head, base, moves: Moves::new(head, base) };
+    let search = DeletionSearch { head, base, moves: MoveSearch::new(head, base) };
     for project in projects {
         let dir = &project.id.dir;
-        let kept = match search.reason(&project) {
-            None => None,
-            Some(Doubt::ByName(_)) if is_asked(&project.id, command, head) => None,
-            Some(doubt) => Some(doubt),
-        };
-        match kept {
+        let is_dispelled =
+            |reason: &KeepReason| matches!(reason, KeepReason::ByName(_)) && is_asked(&project.id, command, head);
+        match search.reason(&project).filter(|reason| !is_dispelled(reason)) {
             None => found.projects.push(destroying(project, head, base)),
-            Some(doubt) if found.kept.iter().all(|kept| kept.dir != *dir) => {
-                found.kept.push(KeptDirectory { dir: dir.clone(), because: kept_text(dir, &doubt, head) });
+            Some(reason) if found.kept.iter().all(|kept| kept.dir != *dir) => {
+                found.kept.push(KeptDirectory { dir: dir.clone(), because: kept_text(dir, &reason, head) });
             }
             Some(_) => {}
         }
@@ -109,9 +106,9 @@ pub fn deletions(
 
 /// Returns the emptied directories as kept ones, if the config of the base branch cannot be read. A pull request that repairs it goes on.
 pub fn kept_by_broken_config(emptied: &BTreeSet<String>, base: &dyn Tree, head: &Facts<'_>) -> Deletions {
-    let doubt =
-        Doubt::Final("the configuration of the base branch has an error, so its projects are unknown".to_owned());
-    let kept = |dir: &str| KeptDirectory { dir: dir.to_owned(), because: kept_text(dir, &doubt, head) };
+    let reason =
+        KeepReason::Final("the configuration of the base branch has an error, so its projects are unknown".to_owned());
+    let kept = |dir: &str| KeptDirectory { dir: dir.to_owned(), because: kept_text(dir, &reason, head) };
     Deletions { projects: Vec::new(), kept: gone(emptied, base).into_iter().map(kept).collect() }
 }
 
@@ -131,25 +128,25 @@ fn is_asked(id: &ProjectId, command: &Command, head: &Facts<'_>) -> bool {
 }
 
 /// Reason to keep a deleted directory.
-enum Doubt {
+enum KeepReason {
     /// A person who knows better may name the directory.
     ByName(String),
     /// Its destruction cannot be planned here.
     Final(String),
 }
 
-/// Search for reasons to keep deleted directories.
-struct Search<'a> {
+/// DeletionSearch for reasons to keep deleted directories.
+struct DeletionSearch<'a> {
     head: &'a Facts<'a>,
     base: &'a Facts<'a>,
-    moves: Moves<'a>,
+    moves: MoveSearch<'a>,
 }
 
-impl Search<'_> {
+impl DeletionSearch<'_> {
     /// Returns the reason to keep a project; `None` if it is destroyed.
-    fn reason(&self, project: &ProjectConfig) -> Option<Doubt> {
+    fn reason(&self, project: &ProjectConfig) -> Option<KeepReason> {
         let (head, base, dir) = (self.head, self.base, project.id.dir.as_str());
-        let refused = |because: &str| Some(Doubt::Final(because.to_owned()));
+        let refused = |because: &str| Some(KeepReason::Final(because.to_owned()));
         let is_tracked =
             || head.rules.repo_config_names().iter().any(|name| head.modified.iter().any(|file| file == name));
         let has_hooks = !head.rules.pre_workflow_hooks.is_empty();
@@ -163,21 +160,21 @@ impl Search<'_> {
         }
         if let Some(file) = left_file(dir, head, base) {
             let file = clip(&file);
-            return Some(Doubt::Final(format!(
+            return Some(KeepReason::Final(format!(
                 "the base branch has `{file}`, which this pull request does not delete. Merge the base branch, and delete the file"
             )));
         }
         if let Some(user) = self.remaining_user(project) {
-            return Some(Doubt::Final(format!("`{}` still depends on it, by `depends_on`", clip(&user))));
+            return Some(KeepReason::Final(format!("`{}` still depends on it, by `depends_on`", clip(&user))));
         }
         if !project.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. })) {
-            return Some(Doubt::Final(format!(
+            return Some(KeepReason::Final(format!(
                 "its workflow `{}` plans with commands of its own, which the server cannot turn into a destroy",
                 clip(&project.workflow_name)
             )));
         }
         if !project.workflow.apply.iter().any(applies_plan) {
-            return Some(Doubt::Final(format!(
+            return Some(KeepReason::Final(format!(
                 "its workflow `{}` applies with commands of its own, and none of them names `$PLANFILE`",
                 clip(&project.workflow_name)
             )));
@@ -185,7 +182,7 @@ impl Search<'_> {
         let mut budget = MAX_BYTES;
         let own = match code(base.tree, dir, &mut budget) {
             Ok(own) => own,
-            Err(file) => return Some(Doubt::Final(unreadable(&file))),
+            Err(file) => return Some(KeepReason::Final(unreadable(&file))),
         };
         if own.states.is_empty() {
             return refused(
@@ -196,7 +193,7 @@ impl Search<'_> {
         let because = because.or_else(|| {
             has_hooks.then(|| "workflow hooks may write files of it, which the base branch does not have".to_owned())
         });
-        because.map(Doubt::ByName)
+        because.map(KeepReason::ByName)
     }
 
     /// Returns a project that the pull request leaves, and that depends on this one in the head's configuration.
@@ -223,14 +220,14 @@ pub fn planned_deletions(ids: &[ProjectId], head: &Facts<'_>, base: &Facts<'_>) 
     ids.iter().map(|id| destroying(configured(id, base), head, base)).collect()
 }
 
-fn kept_text(dir: &str, doubt: &Doubt, facts: &Facts<'_>) -> String {
+fn kept_text(dir: &str, reason: &KeepReason, facts: &Facts<'_>) -> String {
     let (shown, executable) = (dir.replace('`', "'"), &facts.options.executable);
     let quoted = shlex::try_quote(dir).map_or_else(|_| "DIR".into(), |dir| dir.replace('`', "'"));
-    let (because, next) = match doubt {
-        Doubt::ByName(because) => {
+    let (because, next) = match reason {
+        KeepReason::ByName(because) => {
             (because, format!("To plan its destruction nevertheless: `{executable} plan -d {quoted} -- -destroy`"))
         }
-        Doubt::Final(because) => {
+        KeepReason::Final(because) => {
             let next = "Its resources remain. To destroy them, delete the resources from its code in a pull request, apply it, and \
                         delete the directory afterwards.";
             (because, next.to_owned())

@@ -5,12 +5,12 @@ use super::super::files::INDICATOR_SUFFIXES;
 use super::{blocks, is_json, json_blocks, text_of};
 use crate::config::paths::join;
 use hcl::{Block, Body};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Facts of the files of one directory, whether Terraform or OpenTofu reads them.
 #[derive(Debug, Default)]
-pub struct Code {
+pub struct DirectoryCode {
     /// `backend` and `cloud` blocks.
     pub states: Vec<StatePlace>,
     /// Addresses of resources and modules, such as `aws_vpc.this` and `module.net`.
@@ -53,13 +53,13 @@ impl StatePlace {
         let is_elsewhere = |place: &&str| own.get(place).zip(others.get(place)).is_some_and(|(one, two)| one != two);
         self.kind == other.kind
             && NAMES.iter().all(|name| own.get(name) == others.get(name))
-            && !PLACES.iter().any(|place| is_elsewhere(&place))
+            && !PLACES.iter().any(is_elsewhere)
     }
 }
 
 /// Returns the facts of a directory's files. The error is the path of a file that cannot be read, or is no valid code.
-pub fn code(tree: &dyn Tree, dir: &str, budget: &mut usize) -> Result<Code, String> {
-    let mut found = Code::default();
+pub fn code(tree: &dyn Tree, dir: &str, budget: &mut usize) -> Result<DirectoryCode, String> {
+    let mut found = DirectoryCode::default();
     let names = tree.names(dir).unwrap_or_default();
     for name in names.iter().filter(|name| INDICATOR_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))) {
         let path = join(dir, name);
@@ -73,7 +73,7 @@ pub fn code(tree: &dyn Tree, dir: &str, budget: &mut usize) -> Result<Code, Stri
     Ok(found)
 }
 
-impl Code {
+impl DirectoryCode {
     fn add(&mut self, body: &Body) {
         let label = |block: &Block, at: usize| block.labels().get(at).map(|label| label.as_str().to_owned());
         self.imports += blocks(body, "import").count();
@@ -92,19 +92,15 @@ impl Code {
     }
 
     fn add_json(&mut self, file: &Value) {
-        let keys = |value: &Value| value.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default();
         self.imports += json_blocks(file, "import").len();
-        for modules in json_blocks(file, "module") {
-            let names: Vec<String> = keys(modules);
-            self.addresses.extend(names.iter().map(|name| format!("module.{name}")));
-        }
-        for kind_and_names in json_blocks(file, "resource").into_iter().filter_map(Value::as_object).flatten() {
-            let (kind, _) = kind_and_names;
-            let all = json!({ "all": kind_and_names.1 });
-            for names in json_blocks(&all, "all") {
-                let names: Vec<String> = keys(names);
-                self.addresses.extend(names.iter().map(|name| format!("{kind}.{name}")));
-            }
+        let modules = json_blocks(file, "module").into_iter().flat_map(names);
+        self.addresses.extend(modules.map(|name| format!("module.{name}")));
+        for (kind, resources) in json_blocks(file, "resource").into_iter().filter_map(Value::as_object).flatten() {
+            let resources = match resources {
+                Value::Array(all) => all.iter().collect(),
+                one => vec![one],
+            };
+            self.addresses.extend(resources.into_iter().flat_map(names).map(|name| format!("{kind}.{name}")));
         }
         for terraform in json_blocks(file, "terraform") {
             for (kind, arguments) in
@@ -117,6 +113,11 @@ impl Code {
             }
         }
     }
+}
+
+/// Returns the keys of a JSON object.
+fn names(value: &Value) -> impl Iterator<Item = &String> {
+    value.as_object().into_iter().flat_map(|map| map.keys())
 }
 
 /// Returns the value with each list of one element replaced by the element: in JSON, a block may be written as such a list.

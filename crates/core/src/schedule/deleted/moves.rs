@@ -5,7 +5,7 @@ use super::super::target::clip;
 use super::name_of;
 use crate::config::ProjectConfig;
 use crate::config::paths::{join, parent};
-use crate::inputs::{Code, StatePlace, code, has_terraform, is_project_file, module_dirs};
+use crate::inputs::{DirectoryCode, StatePlace, code, has_terraform, is_project_file, module_dirs};
 use std::collections::BTreeSet;
 
 /// Most directories with code that are compared.
@@ -15,8 +15,8 @@ const MAX_BYTES: usize = 8 << 20;
 /// Most bytes of code that are read in all other directories.
 const MAX_BYTES_ELSEWHERE: usize = 256 << 20;
 
-/// Code beside the deleted directories.
-pub(super) struct Moves<'a> {
+/// DirectoryCode beside the deleted directories.
+pub(super) struct MoveSearch<'a> {
     head: &'a Facts<'a>,
     base: &'a Facts<'a>,
     /// Directories of the head with code that the pull request changes.
@@ -32,24 +32,24 @@ pub(super) struct Moves<'a> {
 /// A directory that the pull request changes.
 struct ChangedDirectory<'a> {
     dir: &'a str,
-    before: Code,
-    now: Code,
+    before: DirectoryCode,
+    now: DirectoryCode,
 }
 
-impl<'a> Moves<'a> {
-    pub(super) fn new(head: &'a Facts<'a>, base: &'a Facts<'a>) -> Moves<'a> {
+impl<'a> MoveSearch<'a> {
+    pub(super) fn new(head: &'a Facts<'a>, base: &'a Facts<'a>) -> MoveSearch<'a> {
         let files = head.modified.iter().filter(|file| is_project_file(name_of(file)));
         let touched: BTreeSet<&str> = files.map(|file| parent(file)).collect();
         let dirs = base.tree.dirs();
-        let mut moves = Moves { head, base, changed: Vec::new(), states: Vec::new(), dirs, unknown: None };
+        let mut moves = MoveSearch { head, base, changed: Vec::new(), states: Vec::new(), dirs, unknown: None };
         if moves.dirs.len() + touched.len() > MAX_DIRS {
             moves.unknown = Some(format!("the repository has more than {MAX_DIRS} directories to compare it with"));
             return moves;
         }
         let mut budget = MAX_BYTES;
         for dir in touched.iter().copied().filter(|dir| has_terraform(head.tree, dir)) {
-            let read = |tree, budget: &mut usize| code(tree, dir, budget);
-            match read(head.tree, &mut budget).and_then(|now| Ok((now, read(base.tree, &mut budget)?))) {
+            let now = code(head.tree, dir, &mut budget);
+            match now.and_then(|now| Ok((now, code(base.tree, dir, &mut budget)?))) {
                 Ok((now, before)) => moves.changed.push(ChangedDirectory { dir, before, now }),
                 Err(file) => {
                     moves.unknown = Some(unreadable(&file));
@@ -68,8 +68,7 @@ impl<'a> Moves<'a> {
         for dir in self.dirs.iter().filter(|dir| !is_changed(dir)) {
             match code(self.base.tree, dir, &mut budget) {
                 Ok(found) => self.states.extend(found.states.into_iter().map(|state| (dir.clone(), state))),
-                // A file that names no state is none of a project.
-                Err(file) if budget > 0 && !may_name_state(self.base, &file) => {}
+                Err(_) if !may_name_state(self.base, dir) => {}
                 Err(file) => {
                     self.unknown = Some(unreadable(&file));
                     return;
@@ -82,7 +81,7 @@ impl<'a> Moves<'a> {
     }
 
     /// Returns the reason to keep a deleted project with this code; `None` if nothing suggests that it was moved.
-    pub(super) fn reason(&self, project: &ProjectConfig, own: &Code) -> Option<String> {
+    pub(super) fn reason(&self, project: &ProjectConfig, own: &DirectoryCode) -> Option<String> {
         let (id, dir) = (&project.id, project.id.dir.as_str());
         let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
         if let Some(other) = listed.find(|other| id.name.is_some() && other.id.name == id.name && other.id.dir != dir) {
@@ -97,8 +96,8 @@ impl<'a> Moves<'a> {
         }
         for changed in &self.changed {
             let other = clip(changed.dir);
-            let is_taken = |state: &&StatePlace| own.states.iter().any(|one| one.may_be(state));
-            if changed.now.states.iter().any(|state| is_taken(&state) && !changed.before.states.contains(state)) {
+            let is_taken = |state: &StatePlace| own.states.iter().any(|one| one.may_be(state));
+            if changed.now.states.iter().any(|state| is_taken(state) && !changed.before.states.contains(state)) {
                 return Some(format!("`{other}` has the same backend now, so its state may be the same"));
             }
             let mut gained = changed.now.addresses.difference(&changed.before.addresses);
@@ -120,9 +119,11 @@ impl<'a> Moves<'a> {
     }
 }
 
-/// Returns true if a file that cannot be parsed may have a `backend` or `cloud` block.
-fn may_name_state(facts: &Facts<'_>, file: &str) -> bool {
-    facts.tree.read(file).is_none_or(|text| text.contains("backend") || text.contains("cloud"))
+/// Returns true if a directory whose files cannot all be parsed may have a `backend` or `cloud` block.
+fn may_name_state(facts: &Facts<'_>, dir: &str) -> bool {
+    let names = facts.tree.names(dir).unwrap_or_default().into_iter().filter(|name| is_project_file(name));
+    let mut texts = names.map(|name| facts.tree.read(&join(dir, &name)));
+    texts.any(|text| text.is_none_or(|text| text.contains("backend") || text.contains("cloud")))
 }
 
 /// Returns the reason to keep a directory if this file cannot be compared.
@@ -133,7 +134,7 @@ pub(super) fn unreadable(file: &str) -> String {
 /// Returns a Terraform file of a directory of the base branch that the pull request does not delete.
 pub(super) fn left_file(dir: &str, head: &Facts<'_>, base: &Facts<'_>) -> Option<String> {
     let files = base.tree.names(dir).unwrap_or_default().into_iter().filter(|name| is_project_file(name));
-    let paths = files.map(|name| join(dir, &name));
+    let mut paths = files.map(|name| join(dir, &name));
     let deleted: BTreeSet<&str> = head.modified.iter().map(String::as_str).collect();
-    paths.into_iter().find(|path| !deleted.contains(path.as_str()))
+    paths.find(|path| !deleted.contains(path.as_str()))
 }
