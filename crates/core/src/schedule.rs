@@ -158,10 +158,13 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, NoSche
     };
     if command.target.is_all() {
         remarks.extend(scope::deleted(command, facts));
-        remarks.extend(facts.deletions.into_iter().flat_map(Deletions::remarks));
+        remarks.extend(facts.deletions.into_iter().flat_map(|deletions| deletions.remarks(&[])));
         remarks.extend(discover::unreadable(facts.tree, facts.modified.iter().map(|file| parent(file))));
     } else {
         remarks.clear();
+        // The destroy that a person named before is not planned again.
+        let again = facts.deletions.into_iter().filter(|_| !exactly.is_empty());
+        remarks.extend(again.flat_map(|deletions| deletions.remarks(exactly)));
     }
     if chooses_changed && command.trigger.is_unasked() {
         projects.retain(|project| project.autoplan_enabled || reverted.contains(project));

@@ -39,9 +39,10 @@ pub struct KeptDirectory {
 }
 
 impl Deletions {
-    /// Returns remarks on the directories whose projects are not destroyed.
-    pub(super) fn remarks(&self) -> impl Iterator<Item = String> {
-        self.kept.iter().take(MAX_REMARKS).map(|kept| kept.because.clone())
+    /// Returns remarks on the directories whose projects are not destroyed. `only`: projects of these directories; empty for all.
+    pub(super) fn remarks(&self, only: &[ProjectId]) -> impl Iterator<Item = String> {
+        let is_meant = |kept: &&KeptDirectory| only.is_empty() || only.iter().any(|id| id.dir == kept.dir);
+        self.kept.iter().filter(is_meant).take(MAX_REMARKS).map(|kept| kept.because.clone())
     }
 
     /// Returns true if a directory is deleted, whether its projects are destroyed or not.
@@ -135,7 +136,7 @@ enum KeepReason {
     Final(String),
 }
 
-/// DeletionSearch for reasons to keep deleted directories.
+/// Search for reasons to keep deleted directories.
 struct DeletionSearch<'a> {
     head: &'a Facts<'a>,
     base: &'a Facts<'a>,
