@@ -100,9 +100,30 @@ pub fn deletions(
             Some(_) => {}
         }
     }
-    // Projects of one directory stay together.
-    found.projects.retain(|project| found.kept.iter().all(|kept| kept.dir != project.id.dir));
+    keep_together(&mut found, head, base);
     Ok(found)
+}
+
+/// Keeps the projects that kept ones depend on, and all projects of a kept directory.
+fn keep_together(found: &mut Deletions, head: &Facts<'_>, base: &Facts<'_>) {
+    loop {
+        let Deletions { projects, kept } = &mut *found;
+        projects.retain(|project| kept.iter().all(|kept| kept.dir != project.id.dir));
+        let is_kept = |user: &&ProjectConfig| kept.iter().any(|kept| kept.dir == user.id.dir);
+        let user_of = |name: &String| {
+            let listed = base.repo_config.into_iter().flat_map(|config| &config.projects);
+            listed.filter(is_kept).find(|user| user.depends_on.contains(name))
+        };
+        let held = projects.iter().find_map(|project| Some((project, user_of(project.id.name.as_ref()?)?)));
+        let Some((project, user)) = held else { return };
+        let reason = KeepReason::Final(format!(
+            "`{}` depends on it, and is not planned as a destroy either",
+            clip(&user.id.label())
+        ));
+        let dir = project.id.dir.clone();
+        let because = kept_text(&dir, &reason, head);
+        found.kept.push(KeptDirectory { dir, because });
+    }
 }
 
 /// Returns the emptied directories as kept ones, if the config of the base branch cannot be read. A pull request that repairs it goes on.
@@ -190,7 +211,7 @@ impl DeletionSearch<'_> {
                 "its code on the base branch has no `backend` or `cloud` block, so its state would not be found",
             );
         }
-        let because = self.moves.reason(project, &own);
+        let because = self.moves.reason(project, &own).or_else(|| self.unlisted_user(project));
         let because = because.or_else(|| {
             has_hooks.then(|| "workflow hooks may write files of it, which the base branch does not have".to_owned())
         });
@@ -201,9 +222,26 @@ impl DeletionSearch<'_> {
     fn remaining_user(&self, project: &ProjectConfig) -> Option<String> {
         let name = project.id.name.as_ref()?;
         let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
-        let user =
-            listed.find(|user| user.depends_on.contains(name) && discover::is_there(self.head.tree, &user.id.dir));
+        let user = listed.find(|user| user.depends_on.contains(name) && has_terraform(self.head.tree, &user.id.dir));
         user.map(|user| user.id.label())
+    }
+
+    /// Returns the reason to keep a project if one that depends on it on the base branch stays, and the head lists it no more.
+    fn unlisted_user(&self, project: &ProjectConfig) -> Option<String> {
+        let name = project.id.name.as_ref()?;
+        let is_listed = |dir: &str| {
+            let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
+            listed.any(|other| other.id.dir == dir)
+        };
+        let is_there = |dir: &str| {
+            let is_touched = self.head.modified.iter().any(|file| parent(file) == dir);
+            // A sparse tree has not all directories that the pull request leaves as they are.
+            has_terraform(self.head.tree, dir) || (!is_touched && has_terraform(self.base.tree, dir))
+        };
+        let mut users = self.base.repo_config.into_iter().flat_map(|config| &config.projects);
+        let user =
+            users.find(|user| user.depends_on.contains(name) && !is_listed(&user.id.dir) && is_there(&user.id.dir))?;
+        Some(format!("`{}` depends on it on the base branch, and stays", clip(&user.id.label())))
     }
 }
 

@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 pub struct DirectoryCode {
     /// `backend` and `cloud` blocks.
     pub states: Vec<StatePlace>,
+    /// States that `terraform_remote_state` data sources read.
+    pub reads: Vec<StatePlace>,
     /// Addresses of resources and modules, such as `aws_vpc.this` and `module.net`.
     pub addresses: BTreeSet<String>,
     /// Number of `import` blocks.
@@ -26,6 +28,8 @@ pub struct StatePlace {
     arguments: Value,
 }
 
+/// Data source that reads the outputs of another state.
+const REMOTE_STATE: &str = "terraform_remote_state";
 /// Arguments of backends that name the state.
 const NAMES: [&str; 7] = ["key", "prefix", "path", "address", "workspaces", "schema_name", "secret_suffix"];
 /// Arguments that name its place. States in two places are different ones.
@@ -80,6 +84,11 @@ impl DirectoryCode {
         self.addresses.extend(blocks(body, "module").filter_map(|block| Some(format!("module.{}", label(block, 0)?))));
         let resources = blocks(body, "resource");
         self.addresses.extend(resources.filter_map(|block| Some(format!("{}.{}", label(block, 0)?, label(block, 1)?))));
+        let is_read = |block: &&Block| label(block, 0).as_deref() == Some(REMOTE_STATE);
+        for block in blocks(body, "data").filter(is_read) {
+            self.reads
+                .extend(read_state(&serde_json::to_value(hcl::Value::from(block.body().clone())).unwrap_or_default()));
+        }
         for block in blocks(body, "terraform").flat_map(|block| block.body().blocks()) {
             let kind = match block.identifier() {
                 "backend" => label(block, 0).unwrap_or_default(),
@@ -102,6 +111,11 @@ impl DirectoryCode {
             };
             self.addresses.extend(resources.into_iter().flat_map(names).map(|name| format!("{kind}.{name}")));
         }
+        for data in json_blocks(file, "data") {
+            for named in json_blocks(data, REMOTE_STATE).into_iter().filter_map(Value::as_object) {
+                self.reads.extend(named.values().filter_map(|block| read_state(&single(block.clone()))));
+            }
+        }
         for terraform in json_blocks(file, "terraform") {
             for (kind, arguments) in
                 json_blocks(terraform, "backend").into_iter().filter_map(Value::as_object).flatten()
@@ -113,6 +127,12 @@ impl DirectoryCode {
             }
         }
     }
+}
+
+/// Returns the state that a `terraform_remote_state` reads.
+fn read_state(block: &Value) -> Option<StatePlace> {
+    let kind = block.get("backend")?.as_str()?.to_owned();
+    Some(StatePlace { kind, arguments: single(block.get("config")?.clone()) })
 }
 
 /// Returns the keys of a JSON object.

@@ -23,6 +23,8 @@ pub(super) struct MoveSearch<'a> {
     changed: Vec<ChangedDirectory<'a>>,
     /// States that the directories of the repository name, as the head will have them.
     states: Vec<(String, StatePlace)>,
+    /// States that they read.
+    reads: Vec<(String, StatePlace)>,
     /// All directories of the base branch.
     dirs: Vec<String>,
     /// Reason to keep every directory: something could not be compared.
@@ -41,7 +43,8 @@ impl<'a> MoveSearch<'a> {
         let files = head.modified.iter().filter(|file| is_project_file(name_of(file)));
         let touched: BTreeSet<&str> = files.map(|file| parent(file)).collect();
         let dirs = base.tree.dirs();
-        let mut moves = MoveSearch { head, base, changed: Vec::new(), states: Vec::new(), dirs, unknown: None };
+        let mut moves =
+            MoveSearch { head, base, changed: Vec::new(), states: Vec::new(), reads: Vec::new(), dirs, unknown: None };
         if moves.dirs.len() + touched.len() > MAX_DIRS {
             moves.unknown = Some(format!("the repository has more than {MAX_DIRS} directories to compare it with"));
             return moves;
@@ -67,7 +70,10 @@ impl<'a> MoveSearch<'a> {
         let is_changed = |dir: &&String| self.changed.iter().any(|changed| changed.dir == dir.as_str());
         for dir in self.dirs.iter().filter(|dir| !is_changed(dir)) {
             match code(self.base.tree, dir, &mut budget) {
-                Ok(found) => self.states.extend(found.states.into_iter().map(|state| (dir.clone(), state))),
+                Ok(found) => {
+                    self.states.extend(found.states.into_iter().map(|state| (dir.clone(), state)));
+                    self.reads.extend(found.reads.into_iter().map(|state| (dir.clone(), state)));
+                }
                 Err(_) if !may_name_state(self.base, dir) => {}
                 Err(file) => {
                     self.unknown = Some(unreadable(&file));
@@ -77,6 +83,7 @@ impl<'a> MoveSearch<'a> {
         }
         for changed in &self.changed {
             self.states.extend(changed.now.states.iter().map(|state| (changed.dir.to_owned(), state.clone())));
+            self.reads.extend(changed.now.reads.iter().map(|state| (changed.dir.to_owned(), state.clone())));
         }
     }
 
@@ -93,6 +100,9 @@ impl<'a> MoveSearch<'a> {
         let is_own = |state: &StatePlace| own.states.iter().any(|one| one.names_state() && one.may_be(state));
         if let Some((other, _)) = self.states.iter().find(|(other, state)| other != dir && is_own(state)) {
             return Some(format!("`{}` has the same backend, so its state may be the same", clip(other)));
+        }
+        if let Some((other, _)) = self.reads.iter().find(|(other, state)| other != dir && is_own(state)) {
+            return Some(format!("`{}` reads its state", clip(other)));
         }
         for changed in &self.changed {
             let other = clip(changed.dir);

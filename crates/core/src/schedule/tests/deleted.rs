@@ -108,6 +108,10 @@ fn a_project_that_stays_keeps_what_it_depends_on() {
     assert!(why(&base, &still).starts_with("`app` still depends on it"));
     assert_eq!(found("plan -d net -- -destroy", &base, &still), "!net");
     assert_eq!(found("plan", &base, &head("projects:\n- {name: app, dir: app}\n")), "net");
+    assert!(why(&base, &head("")).starts_with("`app` depends on it on the base branch, and stays"));
+    // It is deleted as well, and kept.
+    let moved = scene(MemoryTree::new([("b/main.tf", &code("app"))]), &["net/main.tf", "app/main.tf", "b/main.tf"]);
+    assert_eq!(found("plan", &base, &moved.server(ON)), "!net !app");
 }
 
 #[test]
@@ -163,6 +167,10 @@ fn a_copy_that_was_merged_before_keeps_the_original() {
     assert_eq!(found(&CODE.replace("gcs", "s3")), "a/default");
     assert_eq!(found("terraform { backend {{{"), "!a");
     assert_eq!(found("a template {{{"), "a/default");
+    let reads =
+        "data \"terraform_remote_state\" \"a\" {\n  backend = \"gcs\"\n  config = {\n    prefix = \"a\"\n  }\n}\n";
+    assert_eq!(found(reads), "!a");
+    assert_eq!(found(&reads.replace("\"a\"\n", "\"b\"\n")), "a/default");
 }
 
 #[test]
@@ -231,7 +239,7 @@ fn a_generated_config_hooks_and_units_are_kept() {
     let base = || scene(tree_of(&["a", "b"]), &[]);
     let head = scene(tree_of(&["b"]), &["a/main.tf"]).server(ON).yaml("projects:\n- {dir: b}\n");
     assert_eq!(found("plan", &base(), &head), "!a");
-    let hooks = format!("{ON}\n  pre_workflow_hooks: [{run: ./generate}]");
+    let hooks = format!("{ON}\n  pre_workflow_hooks: [{{run: ./generate}}]");
     let head = || scene(tree_of(&["b"]), &["a/main.tf"]).server(&hooks);
     assert!(why(&base(), &head()).starts_with("a workflow hook may write the repository's configuration"));
     let listed = base().yaml("projects:\n- {dir: a}\n- {dir: b}\n");
