@@ -38,6 +38,7 @@ pub mod state;
 pub mod state_address;
 pub mod tags;
 pub mod waiting;
+mod watermark;
 
 pub use auto_apply::{AutoApply, AutoApplyEvent};
 pub use commit_address::CommitAddress;

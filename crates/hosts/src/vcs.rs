@@ -148,6 +148,21 @@ pub trait Host: Send + Sync {
         None
     }
 
+    /// Returns the present time by the host's clock, as its last answer told it; absent before the first.
+    fn clock(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Returns the number of requests that were sent to the host's API.
+    fn requests(&self) -> u64 {
+        0
+    }
+
+    /// Returns the requests that the host permits in an hour, if it permits few and does not say how many are left.
+    fn hourly_requests(&self) -> Option<u32> {
+        None
+    }
+
     /// Returns our own among the latest comments that are not hidden, in the order in which they were last written; none if the host
     /// cannot hide comments.
     async fn shown_comments(&self, _pull: &PullId) -> Result<Vec<ShownComment>, HostError> {

@@ -96,6 +96,15 @@ impl View<'_> {
         Ok(found.map(Timestamp::from_microsecond).transpose()?)
     }
 
+    /// Returns the time of the first look of polling at a repository, by the host's clock; `None` before it.
+    pub fn polled_since(&self, repo: &RepoId) -> Result<Option<Timestamp>> {
+        let found: Option<Option<i64>> = (self.connection)
+            .prepare_cached("SELECT json_extract(record, '$.polled') FROM repos WHERE repo = ?1")?
+            .query_row([repo.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(found.flatten().map(Timestamp::from_microsecond).transpose()?)
+    }
+
     /// Returns a pull request as last recorded; not open once it was forgotten.
     pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
         let found: Option<(String, bool)> = (self.connection)
@@ -175,6 +184,16 @@ impl Tx<'_> {
         self.execute(
             "INSERT INTO repos (repo, served, record) VALUES (?1, ?2, ?3) ON CONFLICT (repo) DO NOTHING",
             params![repo.to_string(), micros(now), json(repo)?],
+        )?;
+        Ok(())
+    }
+
+    /// Records the first look of polling at a repository, by the host's clock.
+    pub fn begin_polling(&self, repo: &RepoId, at: Timestamp) -> Result<()> {
+        self.serve(repo, Timestamp::now())?;
+        self.execute(
+            "UPDATE repos SET record = json_set(record, '$.polled', ?2) WHERE repo = ?1",
+            params![repo.to_string(), micros(at)],
         )?;
         Ok(())
     }

@@ -15,7 +15,8 @@ use super::ownership::PlanInputs;
 use super::plan_digest::ChangesDigest;
 pub use super::project_state::ProjectState;
 use super::state_address::StateAddress;
-use super::{AutoApply, CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
+pub use super::watermark::{PollMark, Watermark};
+use super::{AutoApply, CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -120,27 +121,6 @@ pub struct ApplyLock {
     pub reason: String,
     /// Time since which it is set.
     pub since: Timestamp,
-}
-
-/// Progress of the comparison of a pull request with its host, which finds events that were never delivered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watermark {
-    /// Comments before this time, by the host's clock, are not new. Whole seconds, as hosts write them.
-    pub comments: Timestamp,
-    /// Its version at the last comparison; unknown before the first.
-    #[serde(default, rename = "updated_at")]
-    pub version: PullVersion,
-    /// The head that was handled without its delivery, and the version then. That delivery is ignored if it still arrives.
-    #[serde(default)]
-    pub taken: Option<(CommitSha, PullVersion)>,
-}
-
-impl Watermark {
-    /// Creates a mark that ignores all comments before this moment.
-    pub fn at(now: Timestamp) -> Watermark {
-        let comments = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        Watermark { comments, version: PullVersion::default(), taken: None }
-    }
 }
 
 /// A plan file and the facts that it is bound to: an apply is refused if any of them has changed.

@@ -363,6 +363,14 @@ impl Host for AzureDevOps {
         self.http.budget()
     }
 
+    fn clock(&self) -> Option<Timestamp> {
+        self.http.clock()
+    }
+
+    fn requests(&self) -> u64 {
+        self.http.sent()
+    }
+
     async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
         threads::shown(self, pull).await
     }

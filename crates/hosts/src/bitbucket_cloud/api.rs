@@ -43,6 +43,8 @@ use tidelock_core::domain::{CommitAddress, CommitSha, Login, OwnersLanguage, Pul
 
 /// Longest comment, in characters. The host documents no limit; this is that of Bitbucket Data Center.
 const COMMENT_LIMIT: usize = 32_768;
+/// Requests that a free workspace permits in an hour (support.atlassian.com/bitbucket-cloud, "API request limits").
+const HOURLY_REQUESTS: u32 = 1_000;
 
 /// Returns true if a repository is served.
 type ServesCloudRepository = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
@@ -265,6 +267,18 @@ impl Host for BitbucketCloud {
 
     fn budget(&self) -> Option<Budget> {
         self.http.budget()
+    }
+
+    fn clock(&self) -> Option<Timestamp> {
+        self.http.clock()
+    }
+
+    fn requests(&self) -> u64 {
+        self.http.sent()
+    }
+
+    fn hourly_requests(&self) -> Option<u32> {
+        Some(HOURLY_REQUESTS)
     }
 
     async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {

@@ -285,6 +285,14 @@ impl Host for BitbucketDataCenter {
         self.http.budget()
     }
 
+    fn clock(&self) -> Option<Timestamp> {
+        self.http.clock()
+    }
+
+    fn requests(&self) -> u64 {
+        self.http.sent()
+    }
+
     async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
         comments::shown(self, pull).await
     }

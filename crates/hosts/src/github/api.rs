@@ -294,6 +294,14 @@ impl Host for Github {
         self.http.budget()
     }
 
+    fn clock(&self) -> Option<Timestamp> {
+        self.http.clock()
+    }
+
+    fn requests(&self) -> u64 {
+        self.http.sent()
+    }
+
     async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
         folding::shown(self, pull).await
     }

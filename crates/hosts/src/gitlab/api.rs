@@ -289,6 +289,14 @@ impl Host for Gitlab {
         self.http.budget()
     }
 
+    fn clock(&self) -> Option<Timestamp> {
+        self.http.clock()
+    }
+
+    fn requests(&self) -> u64 {
+        self.http.sent()
+    }
+
     async fn shown_comments(&self, pull: &PullId) -> Result<Vec<ShownComment>, HostError> {
         notes::shown(self, pull).await
     }

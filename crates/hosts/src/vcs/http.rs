@@ -1,5 +1,6 @@
 //! A small JSON client for the hosts' APIs, with limits of size and time, tokens that may change, and errors distinguished by remedy.
 
+mod clock;
 mod headers;
 mod pages;
 mod refusal;
@@ -10,6 +11,7 @@ pub(crate) use refusal::NO_REASON;
 use super::{Budget, HostError, TokenSource};
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
+use clock::HostClock;
 use headers::{ToldBudget, limit_number, moment, next_page, row_count};
 use jiff::Timestamp;
 use refusal::refusal;
@@ -53,6 +55,7 @@ pub(crate) struct Http {
     client: OnceCell<Client>,
     /// Last reported rate limit of each token's purse, and its reset.
     budgets: Mutex<HashMap<u64, (Budget, Instant)>>,
+    clock: HostClock,
     retries: ExponentialBuilder,
     timeout: Duration,
     /// Largest answer that is read, in bytes.
@@ -124,8 +127,9 @@ impl Http {
     pub(crate) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (retries, timeout) = (tidelock_retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
         let (client, budgets) = (OnceCell::new(), Mutex::default());
-        let most_bytes = MAX_BODY;
-        Http { base, token, issued: None, basic_user: None, headers, client, budgets, retries, timeout, most_bytes }
+        let (clock, most_bytes) = (HostClock::default(), MAX_BODY);
+        let (issued, basic_user) = (None, None);
+        Http { base, token, issued, basic_user, headers, client, budgets, clock, retries, timeout, most_bytes }
     }
 
     /// Uses tokens that the host issues.
@@ -301,6 +305,7 @@ impl Http {
         if let Some(etag) = etag {
             request = request.header(IF_NONE_MATCH, etag);
         }
+        self.clock.count();
         let mut response = request.send().await.map_err(broke)?;
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broke)? {
@@ -313,6 +318,7 @@ impl Http {
         let (status, headers) = (response.status(), response.headers());
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
         let at = moment(headers);
+        self.clock.told(at);
         // A sign-in page: Azure DevOps sends it to requests without a valid token.
         let is_sign_in = self.basic_user.is_some() && status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
         if !status.is_success() && !unchanged || is_sign_in {
