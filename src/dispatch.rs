@@ -133,6 +133,7 @@ impl Handle {
         }
         for host in inner.ctx.hosts.iter() {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
+            inner.tasks.spawn(reconcile::poll::run(Arc::clone(&inner), Arc::clone(host)));
         }
         inner.tasks.spawn(plan_invalidation::run(Arc::clone(&inner)));
         inner.tasks.spawn(replans::run(Arc::clone(&inner)));

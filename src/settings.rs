@@ -18,6 +18,7 @@ mod https;
 mod metrics;
 mod modules;
 mod notifications;
+mod poll;
 mod read;
 mod reference;
 mod reread;

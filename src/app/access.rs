@@ -26,6 +26,7 @@ pub(super) fn rules(settings: &Settings) -> Result<AccessRules> {
         sign_in: settings.sign_in.as_ref().map(|sign_in| self::sign_in(sign_in, settings)).transpose()?,
         admins: PersonRules::new(access.admins.clone()),
         hops: access.trusted_proxy_hops,
+        polls: settings.poll.is_some(),
         sources: sources.map(Arc::new),
         basic_auth: settings.web_basic_auth.clone(),
         open: settings.allow_unauthenticated_pages,

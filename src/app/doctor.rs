@@ -151,7 +151,11 @@ async fn run_checks(settings: Result<Settings, SettingsError>, asked: &Asked) ->
     }
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
-    findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
+    let causes = match settings.poll {
+        Some(interval) => format!("it asks the hosts every {interval:?}"),
+        None => format!("deliveries come to {events}"),
+    };
+    findings.fine("settings", format!("the server is {}, {causes}", settings.atlantis_url));
     let (state, executors, secrets, wake, hosts, web, receivers, machine) = tokio::join!(
         state::check(settings, asked),
         async {

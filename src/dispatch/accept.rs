@@ -27,6 +27,7 @@ impl Inner {
         let (task, replies) = match decision {
             Decision::Queue(task) => (Some(task), Vec::new()),
             Decision::Reply(message) => (None, self.answer(&pull, None, message)),
+            Decision::Refuse(command, message) => (None, self.answer(&pull, Some(&command), message)),
             Decision::Ignore(_) | Decision::Superseded(_) | Decision::Edited => (None, Vec::new()),
         };
         let state = if task.is_some() { DeliveryState::Queued } else { DeliveryState::Done };

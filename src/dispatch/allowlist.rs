@@ -11,6 +11,8 @@ use crate::domain::{PullId, RepoId};
 pub struct Allowlist {
     allow: Vec<String>,
     deny: Vec<String>,
+    /// Rules without `*` and `!`, as they are written.
+    names: Vec<String>,
 }
 
 impl Allowlist {
@@ -18,6 +20,9 @@ impl Allowlist {
     pub fn new(rules: &[String]) -> Allowlist {
         let mut list = Allowlist::default();
         for rule in rules {
+            if !rule.contains(['*', '!']) {
+                list.names.push(rule.trim().to_owned());
+            }
             let rule = rule.trim().to_lowercase();
             match rule.strip_prefix('!') {
                 Some(denied) => list.deny.push(denied.trim().to_owned()),
@@ -25,6 +30,20 @@ impl Allowlist {
             }
         }
         list
+    }
+
+    /// Returns the repositories that rules name whole.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    /// Returns true if a rule may allow repositories of a host that no rule names whole.
+    pub(super) fn has_patterns(&self, host: &str) -> bool {
+        let is_of_host = |rule: &String| {
+            let of_host = rule.split_once('/').map_or(rule.as_str(), |(of_host, _)| of_host);
+            rule.contains('*') && matches(of_host, &host.to_lowercase())
+        };
+        self.allow.iter().any(is_of_host)
     }
 
     /// Returns true if a rule with `!` excludes a repository that another rule lists.
@@ -92,6 +111,15 @@ mod tests {
         let mut next = || parts.next().unwrap();
         let repo = RepoId { host: next(), owner: next(), name: next() };
         Allowlist::new(&rules.split(',').map(str::to_owned).collect::<Vec<_>>()).allows(&repo)
+    }
+
+    #[test]
+    fn repositories_are_listed_by_the_host_only_where_a_pattern_may_mean_more() {
+        let list = |rules: &[&str]| Allowlist::new(&rules.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>());
+        let named = list(&["github.com/Acme/Infra", "!github.com/acme/secret", "gitlab.com/acme/*"]);
+        assert_eq!(named.names().collect::<Vec<_>>(), ["github.com/Acme/Infra"]);
+        assert!(!named.has_patterns("github.com") && named.has_patterns("GitLab.com"));
+        assert!(list(&["*"]).has_patterns("github.com") && list(&["git*/acme/infra"]).has_patterns("github.com"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::inner::Inner;
 use super::queues::Task;
 use crate::comment::{self, Parsed};
+use crate::domain::command::Command;
 use crate::domain::reply::Message;
 use crate::domain::{CommentEvent, CommitSha, Event, PullAction, PullEvent, PullId, PullRequest};
 
@@ -15,6 +16,8 @@ pub(super) enum Decision {
     Ignore(&'static str),
     /// A reply and nothing else.
     Reply(Message),
+    /// The same to a command that is not run.
+    Refuse(Box<Command>, Message),
     /// Work for the pull request's actor.
     Queue(Task),
     /// A push that is not planned; plans of older heads are superseded.

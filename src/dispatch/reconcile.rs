@@ -12,6 +12,8 @@ mod auto_applies;
 mod first_rounds;
 mod late;
 mod merges;
+mod missed_pulls;
+pub(super) mod poll;
 mod repos;
 mod statuses;
 
@@ -136,7 +138,9 @@ impl Round<'_> {
         if let Err(error) = self.host.learn_account().await {
             tracing::warn!(host = self.host.hostname(), "the server's own account is not known: {error}");
         }
-        self.redeliver().await;
+        if self.inner.ctx.settings.poll.is_none() {
+            self.redeliver().await;
+        }
         for repo in in_turns(self.repos().await?, turn.after.as_ref()) {
             if self.inner.actors.draining() || !self.may_ask() {
                 return Ok(());
@@ -177,6 +181,13 @@ impl Round<'_> {
     /// Checks the known and the open pull requests of one repository.
     async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), HostOrStateError> {
         plan_invalidation::look_at_all(self.inner, repo).await?;
+        if self.inner.ctx.settings.poll.is_some() {
+            // The looks of `poll` compare it.
+            let of = repo.clone();
+            let known = self.inner.ctx.store.read(move |view| view.open_pulls_of(&of)).await?;
+            at_rest.extend(known.into_iter().map(|one| one.pull.id).filter(|id| !self.inner.actors.busy(id)));
+            return Ok(());
+        }
         let open = self.host.open_pulls(repo).await?;
         if let Some(key) = self.host.told_key(repo)
             && self.inner.settle(&Sighting { repo: repo.clone(), key }).await? != Standing::Settled
@@ -326,77 +337,6 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Takes up a push. The watermark is recorded with it, so that its delivery is late from then on. Returns false, and does nothing, if
-    /// something else was recorded since `known` was read.
-    async fn pushed(&self, now: &OpenPull, known: KnownPull, mark: &mut Watermark) -> Result<bool> {
-        let pull = now.pull.clone();
-        let (id, head) = (pull.id.clone(), pull.head.commit.clone());
-        let identity = DeliveryId::new(format!("{MISSED}{id}:push:{head}"));
-        mark.taken = Some((head, now.version.clone()));
-        let taken = mark.clone();
-        // The pusher is unknown, and need not be the author.
-        let sender = Login::unknown();
-        let event = PullEvent { action: PullAction::Pushed, pull: pull.into(), sender, version: now.version.clone() };
-        let event = Event::Pull(event);
-        let decision = self.inner.decide(&event, &id);
-        let record = move |tx: &Tx<'_>| {
-            let is_as_looked_at = is_as_looked_at(tx, &id, Some(&known))?;
-            if is_as_looked_at {
-                tx.set_watermark(&id, &taken)?;
-            }
-            Ok(is_as_looked_at)
-        };
-        self.take_up(identity, event, Timestamp::now(), decision, record).await
-    }
-
-    /// Plans a pull request of which no delivery came, opened since its repository is served, if its `opened` would have been planned.
-    async fn unknown(&self, now: &OpenPull) -> Result<(), HostOrStateError> {
-        let id = now.pull.id.clone();
-        let fresh = Timestamp::now().duration_since(now.created) < FRESH;
-        if !self.inner.ctx.settings.reconcile_unknown || fresh || self.inner.actors.busy(&id) {
-            return Ok(());
-        }
-        let event = |pull: &crate::domain::PullRequest| PullEvent {
-            action: PullAction::Opened,
-            pull: pull.clone().into(),
-            sender: Login::unknown(),
-            version: now.version.clone(),
-        };
-        let autoplans =
-            |pull| matches!(self.inner.decide(&Event::Pull(event(pull)), &id), Decision::Queue(Task::Autoplan(_)));
-        // A reopened one has the same head, so the time of its version is part of the identity.
-        let moment = now.version.moment().map(|moment| moment.to_string()).unwrap_or_default();
-        let identity = DeliveryId::new(format!("{MISSED}{id}:opened:{}:{moment}", now.pull.head.commit));
-        let asked = identity.clone();
-        let met = self.inner.ctx.store.read(move |view| view.knows_delivery(&asked));
-        if !autoplans(&now.pull) || met.await? {
-            return Ok(());
-        }
-        // The list may be out of date by now.
-        let pull = self.host.pull_request(&id).await?;
-        let target = id.clone();
-        let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
-        let same = pull.is_open() && pull.head.commit == now.pull.head.commit;
-        if !same || !autoplans(&pull) || known.as_ref().is_some_and(|known| known.open) || self.inner.actors.busy(&id) {
-            return Ok(());
-        }
-        let least = Timestamp::now().checked_sub(COMMENTS_KNOWN).unwrap_or(now.created);
-        let taken = Some((pull.head.commit.clone(), now.version.clone()));
-        let mark = Watermark { taken, ..Watermark::at(now.created.max(least)) };
-        let event = event(&pull);
-        let decision = Decision::Queue(Task::Autoplan(Box::new(event.clone())));
-        let record = move |tx: &Tx<'_>| {
-            let is_as_looked_at = is_as_looked_at(tx, &id, known.as_ref())?;
-            if is_as_looked_at {
-                tx.put_pull(&pull)?;
-                tx.set_watermark(&id, &mark)?;
-            }
-            Ok(is_as_looked_at)
-        };
-        self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, record).await?;
-        Ok(())
-    }
-
     /// Handles the event as if its delivery had come, unless it has. `also` is recorded with it; if it returns false, nothing is recorded,
     /// and the result is false. Fails if the event could not be recorded; then nothing was done.
     async fn take_up(
@@ -414,7 +354,7 @@ impl Round<'_> {
                 self.inner.actors.cancel_superseded_plan(&pull, &head);
                 return Ok(true);
             }
-            Decision::Reply { .. } | Decision::Queue(_) | Decision::Edited => {}
+            Decision::Reply(_) | Decision::Refuse(..) | Decision::Queue(_) | Decision::Edited => {}
         }
         let (what, asked) = (identity.clone(), identity.clone());
         if self.inner.ctx.store.read(move |view| view.knows_delivery(&asked)).await? {

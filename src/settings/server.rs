@@ -8,7 +8,7 @@ use super::tfe::{self, TfeSettings};
 use super::{
     HttpsFiles, MetricsSettings, NotificationSettings, ServedRules, SettingsSource, SignInSettings, TraceSettings,
 };
-use super::{access, comments, https, modules, notifications, reread, sign_in, sleep, steps};
+use super::{access, comments, https, modules, notifications, poll, reread, sign_in, sleep, steps};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -236,6 +236,9 @@ settings! {
             plan_max_age [live]: Duration = "0",
             /// What evaluates policies: builtin, which needs nothing to be installed, or conftest.
             policy_engine [live]: Text -> PolicyEngine = "builtin" => choice,
+            /// Ask the hosts for changes at this interval, such as 15s, instead of taking deliveries; quiet repositories are asked every two
+            /// minutes. Needs no webhook, no webhook secret and no public address; docs/poll.md. 0: take deliveries.
+            poll: Duration -> Option<time::Duration> = "0" => poll::interval,
             /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.

@@ -43,6 +43,8 @@ pub struct AccessRules {
     pub admins: PersonRules,
     /// `--trusted-proxy-hops`.
     pub hops: u8,
+    /// `--poll`: deliveries are refused.
+    pub polls: bool,
     /// `--webhook-allowlist`; if absent, deliveries may come from anywhere.
     pub sources: Option<Arc<Sources>>,
     /// `web-basic-auth`.

@@ -114,6 +114,10 @@ pub(super) async fn receive(
 /// Returns the client's address, or the reason for which it may not deliver.
 fn may_deliver(site: &Site, peer: SocketAddr, headers: &HeaderMap) -> Result<IpAddr, String> {
     let access = &site.state.access;
+    if access.polls {
+        return Err("this server asks the hosts and takes no deliveries (--poll): delete the webhook, or start the server without --poll"
+            .to_owned());
+    }
     let Some(address) = address::client(peer, headers, access.hops) else {
         let hops = access.hops;
         return Err(format!(

@@ -4,6 +4,7 @@
 mod all_hosts;
 mod crash;
 mod guards;
+mod polled;
 mod requests;
 mod stories;
 mod strict;

@@ -3,7 +3,7 @@
 use super::{HostSettings, ServedHost};
 use crate::settings::check::{self, SHORTEST_PROOF};
 use crate::settings::typed::Reader;
-use crate::settings::{TokenSetting, addresses};
+use crate::settings::{TokenSetting, addresses, poll};
 use secrecy::SecretString;
 
 rows! {
@@ -109,7 +109,7 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevOpsSettings> {
             ),
         ),
         (Some(_), false) => {}
-        (None, true) if r.switch("allow-unsigned-webhooks") => {}
+        (None, true) if r.switch("allow-unsigned-webhooks") || poll::is_on(r) => {}
         (Some(_), true) => r.wrong("azuredevops-webhook-user", "is missing: both it and the password are compared"),
         (None, _) => r.wrong(
             "azuredevops-webhook-password",

@@ -5,7 +5,7 @@ mod app;
 use super::{HostSettings, ServedHost};
 use crate::settings::addresses::is_loopback;
 use crate::settings::typed::Reader;
-use crate::settings::{Settings, TokenSetting, access, check};
+use crate::settings::{Settings, TokenSetting, access, check, poll};
 use secrecy::SecretString;
 use std::path::PathBuf;
 use url::Url;
@@ -156,6 +156,7 @@ pub(super) fn read(r: &mut Reader) -> Option<GithubSettings> {
     };
     let webhook_secret = r.secret("gh-webhook-secret");
     match (&webhook_secret, r.switch("allow-unsigned-webhooks")) {
+        (None, _) if poll::is_on(r) => {}
         (None, false) => r.wrong(
             "gh-webhook-secret",
             "(ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set \

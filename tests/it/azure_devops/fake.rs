@@ -66,7 +66,7 @@ impl AzureDevOpsFake {
         self.forge.repo(NAME)
     }
 
-    pub(super) fn pull(&self, number: u64) -> Pull {
+    pub(crate) fn pull(&self, number: u64) -> Pull {
         self.repo().pull(number)
     }
 

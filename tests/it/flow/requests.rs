@@ -21,7 +21,7 @@ const IDLE_PULLS: usize = 100;
 const MAX_IDLE: usize = 5;
 
 /// A host that counts the requests that it gets.
-trait Counting: FlowHost {
+pub(super) trait Counting: FlowHost {
     fn forge<'a>(&'a self, ctx: &'a Ctx) -> &'a Forge;
 
     /// Returns the number of requests so far, without those of git.

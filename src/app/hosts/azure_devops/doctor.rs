@@ -34,7 +34,9 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
             if let Some(first) = repositories(&azure, settings, &organization, &mut findings).await.first() {
                 scopes(&azure, first, settings, &mut findings).await;
             }
-            service_hooks(&azure, options, &organization, events, &mut findings).await;
+            if settings.poll.is_none() {
+                service_hooks(&azure, options, &organization, events, &mut findings).await;
+            }
         }
     }
     findings

@@ -90,7 +90,9 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
         return findings;
     }
     let served = repositories(&cloud, settings, options, &mut findings).await;
-    hooks::check(&cloud, options, events, &served, &mut findings).await;
+    if settings.poll.is_none() {
+        hooks::check(&cloud, options, events, &served, &mut findings).await;
+    }
     findings
 }
 

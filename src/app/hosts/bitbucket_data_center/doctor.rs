@@ -47,7 +47,9 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
         }
     }
     let served = repositories(&data_center, settings, options, &mut findings).await;
-    hooks::check(&data_center, options, events, &served, &mut findings).await;
+    if settings.poll.is_none() {
+        hooks::check(&data_center, options, events, &served, &mut findings).await;
+    }
     findings
 }
 

@@ -39,7 +39,9 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
         Err(error) => findings.unknown(GITEA, format!("the token's scopes are not known: {error}"), ""),
     }
     let served = repositories(&gitea, settings, options, &mut findings).await;
-    hooks::check(&gitea, options, events, &served, &mut findings).await;
+    if settings.poll.is_none() {
+        hooks::check(&gitea, options, events, &served, &mut findings).await;
+    }
     findings
 }
 

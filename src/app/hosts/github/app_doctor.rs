@@ -58,7 +58,11 @@ pub(super) async fn check(github: &Github, settings: &Settings, events: &str, fi
     let needed = needed(settings);
     allowed(&facts, &needed, findings);
     installed(settings, &needed, &facts, &installations, findings);
-    webhook(github, events, &facts, findings).await;
+    // A server that polls gets no events.
+    if settings.poll.is_none() {
+        check_events(&facts, findings);
+        webhook(github, events, &facts, findings).await;
+    }
     true
 }
 
@@ -91,6 +95,10 @@ fn allowed(facts: &AppFacts, needed: &[Permission], findings: &mut Findings) {
     for (name, level, why) in USEFUL.iter().filter(|(name, level, _)| !has(&facts.permissions, name, level)) {
         findings.unknown(APP, format!("it lacks the permission {name}: {level}; {why}"), "");
     }
+}
+
+fn check_events(facts: &AppFacts, findings: &mut Findings) {
+    let page = format!("{}, Permissions & events, of the App's settings", facts.page);
     for event in webhooks::NEEDED.iter().filter(|event| !facts.events.iter().any(|known| known == *event)) {
         findings.fault(APP, format!("it is not told of the event {event}"), &format!("choose it at {page}"));
     }
@@ -208,6 +216,7 @@ mod tests {
         let facts = AppFacts { slug: "x".into(), permissions: given, events: vec!["issue_comment".into()], page };
         let mut findings = Findings::default();
         allowed(&facts, &[&NEEDED[..], &[OF_CHECKS]].concat(), &mut findings);
+        check_events(&facts, &mut findings);
         let text = findings.text();
         for said in [
             "the permission checks: write",

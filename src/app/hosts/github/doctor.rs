@@ -30,7 +30,9 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     } else if account(&github, options, &mut findings).await {
         let served = repositories(&github, settings, options, &mut findings).await;
         rules(settings, &served, &mut findings);
-        webhooks::check(&github, &options.api_url, events, &served, &mut findings).await;
+        if settings.poll.is_none() {
+            webhooks::check(&github, &options.api_url, events, &served, &mut findings).await;
+        }
         budget(&github, &mut findings);
     }
     findings

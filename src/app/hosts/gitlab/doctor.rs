@@ -50,8 +50,10 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     if settings.automerge {
         merging(&gitlab, &served, &mut findings).await;
     }
-    let groups = group_webhooks(&gitlab, options, events, &served, &mut findings).await;
-    webhooks(&gitlab, options, events, (&served, &groups), &mut findings).await;
+    if settings.poll.is_none() {
+        let groups = group_webhooks(&gitlab, options, events, &served, &mut findings).await;
+        webhooks(&gitlab, options, events, (&served, &groups), &mut findings).await;
+    }
     findings
 }
 
