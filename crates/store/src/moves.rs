@@ -82,10 +82,11 @@ impl Tx<'_> {
 
     /// Moves all records of a repository to its present name. `addresses`: its former and its present address for git.
     pub fn rename_repo(&self, from: &RepoId, now: &Sighting, addresses: &[Option<String>; 2]) -> Result<()> {
-        let served = self.served_since(from)?.unwrap_or_else(Timestamp::now);
+        let (served, polled) = (self.served_since(from)?.unwrap_or_else(Timestamp::now), self.polled_since(from)?);
         self.rename_rows(from, &now.repo, addresses)?;
         self.execute("DELETE FROM repos WHERE repo = ?1", [from.to_string()])?;
         self.serve(&now.repo, served)?;
+        polled.map(|at| self.begin_polling(&now.repo, at)).transpose()?;
         self.adopt_repo(now)?;
         self.signals.replan_recorded.set(true);
         self.audit(&entry("rename", from, format!("kept as {} from now on", now.repo)))

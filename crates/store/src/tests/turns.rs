@@ -192,7 +192,10 @@ async fn a_replan_follows_its_repository_and_ends_with_it() {
             let now = repo("github.com", "net");
             let pull = PullId { repo: now.clone(), number: 2 };
             let sight = Sighting { repo: now.clone(), key: "7".into() };
+            let polled = Timestamp::from_second(1_700_000_000)?;
+            tx.begin_polling(&pull_id(2).repo, polled)?;
             tx.rename_repo(&pull_id(2).repo, &sight, &[None, None])?;
+            assert_eq!((tx.polled_since(&now)?, tx.polled_since(&pull_id(2).repo)?), (Some(polled), None));
             let moved: Vec<_> =
                 tx.replans_of(&pull)?.into_iter().map(|replan| (replan.id, replan.scope.pull)).collect();
             assert_eq!(moved, [(turn, pull.clone())]);
