@@ -186,6 +186,14 @@ fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
         || item.cause.delivery().is_some_and(|identity| identity.as_str().starts_with(reconcile::MISSED))
 }
 
+/// Returns true if the host confirms that a pull request was deleted.
+async fn is_deleted(inner: &Inner, id: &PullId) -> bool {
+    match inner.ctx.hosts.for_repo(&id.repo) {
+        Ok(host) => host.is_gone(id).await.unwrap_or(false),
+        Err(_) => false,
+    }
+}
+
 /// Handles a closed pull request: confirms that with the host, then frees its locks, plans and trees. A guess that the host does not
 /// confirm frees nothing; a signed event is believed if the host does not answer.
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
@@ -197,11 +205,11 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             return inner.answer_delivery(&id, &item.cause, None, None).await;
         }
         Ok(now) => closed = Some(now),
+        Err(HostError::NotFound { .. }) if !is_guess(inner, &id.repo, item) || is_deleted(inner, &id).await => {}
         Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
             return inner.answer_delivery(&id, &item.cause, None, None).await;
         }
-        Err(HostError::NotFound { .. }) => {}
         Err(error) => {
             tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}")
         }
