@@ -123,6 +123,7 @@ impl Handle {
             drift: Arc::default(),
             first_rounds: Arc::new(first_rounds),
             late_looks: Arc::default(),
+            last_looks: Arc::default(),
             renames: Arc::default(),
             started: Timestamp::now(),
         });
@@ -230,6 +231,11 @@ impl Handle {
         // The actors are counted twice, so that a re-plan that moves to them meanwhile is not missed.
         let (before, others) = (inner.actors.count(), inner.replans.count(&inner));
         before.max(inner.actors.count()) + others + inner.drift.count()
+    }
+
+    /// Returns the time since the last successful look of polling, for each host that is polled.
+    pub(crate) fn last_looks(&self) -> Vec<(String, Duration)> {
+        self.inner().last_looks.ages()
     }
 
     /// Returns what there is to do, now or later.

@@ -6,6 +6,7 @@ use super::late_jobs::LateLooks;
 use super::plan_invalidation::BaseBranches;
 use super::queues::Actors;
 use super::reconcile::FirstRounds;
+use super::reconcile::poll::LastLooks;
 use super::recorder::Commit;
 use super::replans::WaitingReplans;
 use super::repository_commands::RepositoryCommandQueues;
@@ -45,6 +46,8 @@ pub(super) struct Inner {
     pub(super) drift: Arc<DriftRuns>,
     pub(super) first_rounds: Arc<FirstRounds>,
     pub(super) late_looks: Arc<LateLooks>,
+    /// Looks of polling.
+    pub(super) last_looks: Arc<LastLooks>,
     /// Lock under which the state of one repository at a time follows a rename on its host.
     pub(super) renames: Arc<tokio::sync::Mutex<()>>,
     /// Start of this process; deliveries accepted before it are checked against the host.

@@ -10,6 +10,7 @@ use MetricKind::{Counter, Gauge};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Commit that it was built from, where the build was told.
 const REVISION: Option<&str> = option_env!("SOURCE_REVISION");
@@ -22,6 +23,8 @@ pub(super) struct ServerMetrics<'a> {
     position: Option<u64>,
     in_progress: usize,
     executors: Vec<ExecutorUse>,
+    /// Hosts that are polled, with the time since the last successful look.
+    last_looks: Vec<(String, Duration)>,
     requests: Vec<(&'static str, u64)>,
     configuration: Option<Arc<ConfigurationStatus>>,
     now: Timestamp,
@@ -38,6 +41,7 @@ impl<'a> ServerMetrics<'a> {
             position: leader.map(|leader| leader.position().seq),
             in_progress: services.map_or(0, |services| services.dispatch.in_progress()),
             executors: services.map(|services| services.dispatch.executors()).unwrap_or_default(),
+            last_looks: services.map(|services| services.dispatch.last_looks()).unwrap_or_default(),
             requests: state.vault.bucket.requests(),
             configuration: state.configuration.as_ref().map(|configuration| configuration.borrow().clone()),
             now,
@@ -61,6 +65,9 @@ impl<'a> ServerMetrics<'a> {
         page.one("jobs_in_progress", Gauge, "Commands that run or wait here.", self.in_progress as f64);
         self.configuration(&mut page);
         self.at_executors(&mut page);
+        let looks: Vec<_> = self.last_looks.iter().map(|(host, age)| (host.as_str(), age.as_secs_f64())).collect();
+        let help = "Time since the last look of polling that succeeded.";
+        page.labelled("poll_last_look_age_seconds", Gauge, help, "host", &looks);
         self.counts(&mut page);
         self.journal(&mut page);
         let requests: Vec<_> = self.requests.iter().map(|(kind, count)| (*kind, *count as f64)).collect();
@@ -151,7 +158,6 @@ pub(super) mod tests {
     use super::*;
     use crate::web::metrics::exposition::Exposition;
     use insta::assert_snapshot;
-    use std::time::Duration;
 
     /// Calls `look` with the data of a leader that has an executor.
     pub(in crate::web::metrics) fn leader_with_executor<T>(look: impl FnOnce(&mut ServerMetrics<'_>) -> T) -> T {
@@ -174,6 +180,7 @@ pub(super) mod tests {
             position: Some(42),
             in_progress: 1,
             executors: vec![ExecutorUse { name: "plans".into(), running: 2, waiting: 1, limit: 20 }],
+            last_looks: vec![("github.com".to_owned(), Duration::from_secs(9))],
             requests: vec![("put", 17)],
             configuration: Some(Arc::new(ConfigurationStatus {
                 read: Timestamp::from_second(950).unwrap(),
@@ -214,6 +221,7 @@ pub(super) mod tests {
     tidelock_executor_jobs_running{executor="plans"} 2
     tidelock_executor_jobs_waiting{executor="plans"} 1
     tidelock_executor_jobs_limit{executor="plans"} 20
+    tidelock_poll_last_look_age_seconds{host="github.com"} 9
     tidelock_deliveries_total{end="recorded"} 0
     tidelock_deliveries_total{end="inbox"} 2
     tidelock_deliveries_total{end="rejected"} 0

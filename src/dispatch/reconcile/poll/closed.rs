@@ -3,7 +3,7 @@
 use super::look::Look;
 use crate::dispatch::decide::Decision;
 use crate::dispatch::queues::Task;
-use crate::dispatch::reconcile::{HostOrStateError, MISSED};
+use crate::dispatch::reconcile::{HostOrStateError, MISSED, tolerate};
 use crate::domain::state::{PollMark, Watermark};
 use crate::domain::{DeliveryId, Event, Login, PullAction, PullEvent, PullRequest, PullState, PullVersion};
 use crate::store::{KnownPull, Tx};
@@ -28,12 +28,12 @@ impl Look<'_> {
                 return Ok(());
             }
             Ok(found) => Some(found),
-            // Its deletion is confirmed before anything is freed.
-            Err(HostError::NotFound { .. }) => None,
+            Err(HostError::NotFound { .. }) if self.round.host.is_gone(&id).await? => None,
             Err(error) => return Err(error.into()),
         };
-        if let Some(found) = &found {
-            self.last_comments(known, found).await?;
+        // Comments on a merged one are taken up after its closing, if it owns projects then.
+        if let Some(found) = found.as_ref().filter(|found| found.state == PullState::Closed) {
+            tolerate(&id, self.last_comments(known, found).await.map(drop))?;
         }
         let pull = found.unwrap_or_else(|| PullRequest { state: PullState::Closed, ..known.pull.clone() });
         let action = PullAction::Closed { merged: pull.state != PullState::Closed };

@@ -4,15 +4,17 @@
 //! younger than the last change that came with the present head. Otherwise nobody knows which head the person meant, and the answer says so.
 
 use super::PullTurn;
+use super::first::changed_at;
 use super::look::{Look, advance, heads_after};
 use crate::dispatch::decide::Decision;
 use crate::dispatch::queues::Task;
-use crate::dispatch::reconcile::{HostOrStateError, LOOK_BACK};
+use crate::dispatch::reconcile::{HostOrStateError, LOOK_BACK, tolerate};
+use crate::dispatch::recorder;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
 use crate::domain::state::{PollMark, Watermark};
-use crate::domain::{CommentEvent, Event, PullRequest, PullState};
-use crate::store::KnownPull;
+use crate::domain::{CommentEvent, Event, PullRequest, PullState, PullVersion};
+use crate::store::{KnownPull, Tx};
 use crate::vcs::{Comments, HostComment, OpenPull};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
@@ -58,8 +60,8 @@ impl Look<'_> {
         let Some(from) = known.watermark.clone() else { return Ok(None) };
         let Some(polled) = &from.polled else { return Ok(None) };
         let comments = self.round.host.comments(id, from.comments.checked_sub(LOOK_BACK).ok()).await?;
-        self.round.duplicates(id, &comments).await?;
-        let heads = heads_after(polled, now, &comments.list);
+        tolerate(id, self.round.duplicates(id, &comments).await)?;
+        let heads = heads_after(polled, now, changed_at(now, Some(&comments.list), self.at));
         let mut handled = polled.handled.clone();
         let mut mark = from.clone();
         for comment in &comments.list {
@@ -80,6 +82,11 @@ impl Look<'_> {
                 {
                     Decision::Refuse(command, unseen(comment, &heads))
                 }
+                Decision::Queue(Task::Command { comment, mut command }) if depends_on_head(command.name) => {
+                    // A push may follow before the command begins.
+                    command.at = Some(heads.head.clone());
+                    Decision::Queue(Task::Command { comment, command })
+                }
                 decision => decision,
             };
             let next = with(&mark);
@@ -91,14 +98,20 @@ impl Look<'_> {
                 _ => return Ok(None),
             }
         }
-        Ok(Some(after(mark, &comments, now, PollMark { handled, ..heads })))
+        Ok(Some(after(mark, &comments, &now.version, PollMark { handled, ..heads })))
     }
 
     /// Decides on a comment as on its delivery.
     fn decision(&self, event: &Event, comment: &HostComment, pull: &PullRequest) -> Decision {
         match self.round.inner.decide(event, &pull.id) {
-            // Others may edit a person's comments, so nobody can tell who wrote it.
-            Decision::Queue(_) if comment.edited => Decision::Edited,
+            // Others may edit a person's comments, so nobody can tell who wrote it. On some hosts, a reaction looks like an edit.
+            Decision::Queue(Task::Command { command, .. }) if comment.edited => {
+                let because = format!(
+                    "This comment was edited, or got a reaction, before the server read it, and was not run. Comment again: `{}`",
+                    comment.body.trim().trim_matches('`')
+                );
+                Decision::Refuse(command, Message::Interrupted { because })
+            }
             _ if comment.edited => Decision::Ignore("it was edited"),
             decision => decision,
         }
@@ -170,11 +183,30 @@ impl Look<'_> {
         Ok(())
     }
 
+    /// Takes up comments of a pull request that is not open and still owns projects, and records the mark after them.
+    pub(super) async fn owing(&self, known: &KnownPull) -> Result<(), HostOrStateError> {
+        let Some(after) = self.last_comments(known, &known.pull).await? else { return Ok(()) };
+        let (id, before) = (known.pull.id.clone(), known.watermark.clone());
+        if before.as_ref() == Some(&after) {
+            return Ok(());
+        }
+        let record = move |tx: &Tx<'_>| match tx.known_pull(&id)? {
+            Some(known) if !known.open && known.watermark == before => tx.set_watermark(&id, &after),
+            _ => Ok(()),
+        };
+        Ok(recorder::transaction(self.round.inner, record).await?)
+    }
+
     /// Takes up comments of a pull request that is not open any more. On a merged one they go the usual way. On one that was
-    /// closed nothing runs, so that nothing does after it is reopened; `unlock` does.
-    pub(super) async fn last_comments(&self, known: &KnownPull, pull: &PullRequest) -> Result<(), HostOrStateError> {
-        let Some(mark) = &known.watermark else { return Ok(()) };
-        let Some(polled) = &mark.polled else { return Ok(()) };
+    /// closed nothing runs, so that nothing does after it is reopened; `unlock` does. Returns the mark after them; absent if no look has seen
+    /// the pull request open.
+    pub(super) async fn last_comments(
+        &self,
+        known: &KnownPull,
+        pull: &PullRequest,
+    ) -> Result<Option<Watermark>, HostOrStateError> {
+        let Some(mark) = &known.watermark else { return Ok(None) };
+        let Some(polled) = &mark.polled else { return Ok(None) };
         let is_merged = matches!(pull.state, PullState::Merged { .. });
         let comments = self.round.host.comments(&pull.id, Some(mark.comments)).await?;
         for comment in &comments.list {
@@ -190,19 +222,20 @@ impl Look<'_> {
             };
             self.said(pull, comment, &comments, decision, None).await?;
         }
-        Ok(())
+        let handled = polled.handled.iter().copied().chain(comments.list.iter().map(|one| one.id)).collect();
+        Ok(Some(after(mark.clone(), &comments, &mark.version, PollMark { handled, ..polled.clone() })))
     }
 }
 
-/// Returns the mark after all comments of a list. It stays behind young ones, whose ids it names.
-fn after(mark: Watermark, comments: &Comments, now: &OpenPull, heads: PollMark) -> Watermark {
-    let may_move = !heads.handled.is_empty() || mark.version != now.version;
-    let newest = comments.list.iter().map(|comment| comment.created).max().filter(|_| may_move);
+/// Returns the mark after all comments of a list. It stays behind young ones, whose ids it names. A host may have comments of the future,
+/// which it does not follow.
+fn after(mark: Watermark, comments: &Comments, version: &PullVersion, heads: PollMark) -> Watermark {
+    let may_move = !heads.handled.is_empty() || mark.version != *version;
+    let newest = comments.list.iter().map(|comment| comment.created.min(comments.now)).max().filter(|_| may_move);
     let late = newest.and_then(|newest| newest.checked_sub(LATE).ok());
     let late = late.and_then(|late| Timestamp::from_second(late.as_second()).ok());
     let moved = late.map_or(mark.comments, |late| mark.comments.max(late));
-    let is_young = |id: &u64| comments.list.iter().any(|one| one.id == *id && one.created >= moved);
-    let handled = heads.handled.iter().copied().filter(is_young).collect();
-    let version = now.version.clone();
-    Watermark { comments: moved, version, polled: Some(PollMark { handled, ..heads }), ..mark }
+    let young: BTreeSet<u64> = comments.list.iter().filter(|one| one.created >= moved).map(|one| one.id).collect();
+    let handled = heads.handled.intersection(&young).copied().collect();
+    Watermark { comments: moved, version: version.clone(), polled: Some(PollMark { handled, ..heads }), ..mark }
 }

@@ -1,22 +1,23 @@
 //! A look at one repository: its open pull requests are compared with the marks.
 
-use super::{PullTurn, RepoTurn, pace};
+use super::{PullTurn, RepoTurn, first, pace};
 use crate::dispatch::decide::Decision;
-use crate::dispatch::reconcile::{HostOrStateError, MISSED, Round, tolerate};
+use crate::dispatch::reconcile::{FAILURES, HostOrStateError, MISSED, Round, tolerate};
 use crate::dispatch::renames::Standing;
 use crate::dispatch::{auto_applies, merge_again, recorder};
 use crate::domain::state::{PollMark, Watermark};
 use crate::domain::{DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullRequest, RepoId, Sighting};
 use crate::store::{KnownPull, Tx};
-use crate::vcs::{Host, HostComment, HostError, OpenPull};
+use crate::vcs::{HostError, OpenPull};
 use anyhow::Result;
 use jiff::Timestamp;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time after a change of a version in which comments are listed in every look: the host may show one later than it changes the version.
-const FRESH: Duration = Duration::from_secs(30);
+/// Time after a change of a version until a list has all comments of that version: a host may show one later, and some change the version
+/// of a pull request at most once in a minute.
+const FRESH: Duration = Duration::from_secs(75);
 
 /// One look at a repository.
 pub(super) struct Look<'a> {
@@ -30,53 +31,13 @@ pub(super) struct Look<'a> {
     pub(super) interval: Duration,
 }
 
-/// Returns the time of the last change of a pull request, by the clock of its comments. A host that does not tell it has the time of the
-/// last comment: the clock of an answer may be another one.
-fn changed_at(now: &OpenPull, comments: &[HostComment]) -> Timestamp {
-    let newest = comments.iter().map(|comment| comment.created).max();
-    now.version.moment().or(newest).unwrap_or(now.created)
-}
-
-/// Returns the mark of a pull request that a look sees for the first time. What was said so far is not new.
-pub(super) async fn first_mark(host: &dyn Host, now: &OpenPull) -> Result<Watermark, HostError> {
-    if host.profile().versions_cover_comments && now.version.moment().is_some() {
-        // Comments of the second of the last change may be older than the look.
-        let seen = changed_at(now, &[]);
-        let comments = Timestamp::from_second(seen.as_second().saturating_add(1)).unwrap_or(seen);
-        return Ok(Watermark { comments, version: now.version.clone(), ..new_mark(now, &[]) });
-    }
-    let comments = host.comments(&now.pull.id, None).await?.list;
-    let mut mark = new_mark(now, &comments);
-    if let Some(newest) = comments.iter().map(|comment| comment.created).max() {
-        mark.comments = mark.comments.max(newest);
-    }
-    if let Some(polled) = &mut mark.polled {
-        polled.handled = comments.iter().filter(|one| one.created >= mark.comments).map(|one| one.id).collect();
-    }
-    mark.version.clone_from(&now.version);
-    Ok(mark)
-}
-
-/// Returns the mark of a pull request of which everything that was said is new. `comments`: those that the look has found.
-pub(super) fn new_mark(now: &OpenPull, comments: &[HostComment]) -> Watermark {
-    let polled = PollMark {
-        head: now.pull.head.commit.clone(),
-        replaced: None,
-        seen: changed_at(now, comments),
-        draft: now.pull.draft,
-        handled: BTreeSet::new(),
-        closing: false,
-    };
-    Watermark { polled: Some(polled), ..Watermark::at(now.created) }
-}
-
-/// Returns the heads of a pull request after a look that has found these comments.
-pub(super) fn heads_after(polled: &PollMark, now: &OpenPull, comments: &[HostComment]) -> PollMark {
+/// Returns the heads of a pull request after a look. `seen`: time of its last change.
+pub(super) fn heads_after(polled: &PollMark, now: &OpenPull, seen: Timestamp) -> PollMark {
     let head = now.pull.head.commit.clone();
     if polled.head == head {
         return polled.clone();
     }
-    PollMark { head, replaced: Some(polled.head.clone()), seen: changed_at(now, comments), ..polled.clone() }
+    PollMark { head, replaced: Some(polled.head.clone()), seen, ..polled.clone() }
 }
 
 /// Returns a change of the mark of an open pull request, which fails if another one was recorded meanwhile.
@@ -96,7 +57,7 @@ pub(super) fn advance(
 }
 
 impl RepoTurn {
-    /// Compares the open pull requests with the marks. An error about one of them is returned once all others were compared.
+    /// Compares the open pull requests with the marks. An error about one of them delays the next look at that one alone.
     pub(super) async fn look(
         &mut self,
         round: &Round<'_>,
@@ -114,65 +75,78 @@ impl RepoTurn {
         let read = round.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.polled_since(&of)?)));
         let (known, since) = read.await?;
         let Some(since) = since else {
-            begin(round, repo, open, &known, at).await?;
+            first::begin(round, repo, open, &known, at).await?;
             self.looked = Some(at);
             return Ok(());
         };
+        let owing = owing(round, repo).await?;
+        let kept: HashSet<&PullId> = known.iter().chain(&owing).map(|known| &known.pull.id).collect();
+        self.pulls.retain(|id, _| kept.contains(id));
         let look = Look { round, at, before: self.looked, since, interval };
         let mut open: HashMap<u64, OpenPull> = open.into_iter().map(|one| (one.pull.id.number, one)).collect();
-        let mut failed = None;
+        let mut failed = Failed::default();
         for known in known {
             let id = known.pull.id.clone();
             let now = open.remove(&id.number);
-            let changed = now.as_ref().and_then(|now| now.version.moment());
-            let quiet = changed.and_then(|changed| Duration::try_from(at.duration_since(changed)).ok());
-            let turn = self.pulls.entry(id.clone()).or_insert_with(|| PullTurn::after(quiet.unwrap_or_default()));
+            let turn = self.pulls.entry(id.clone()).or_insert_with(|| PullTurn::new(now.as_ref(), at));
+            turn.is_listed = now.is_some();
+            if !turn.may_ask(interval) {
+                continue;
+            }
             let looked = match &now {
                 Some(now) => look.known(&known, now, turn).await,
                 None => look.gone(&known).await,
             };
-            if turn.active > self.active {
-                self.active = turn.active;
+            turn.asked(&looked);
+            if turn.is_listed && looked.is_ok() {
+                self.active = self.active.max(turn.active);
             }
-            keep(&id, looked, &mut failed)?;
-            if now.is_none() {
-                self.pulls.remove(&id);
-            }
+            failed.keep(&id, looked)?;
         }
-        for known in owing(round, repo).await? {
+        for known in owing {
             let id = known.pull.id.clone();
-            let turn = self.pulls.entry(id.clone()).or_insert_with(|| PullTurn::after(Duration::ZERO));
+            let turn = self.pulls.entry(id.clone()).or_insert_with(|| PullTurn::new(None, at));
             if turn.is_due(turn.listed, interval) {
                 turn.listed = Some(Instant::now());
-                keep(&id, look.last_comments(&known, &known.pull).await, &mut failed)?;
+                failed.keep(&id, look.owing(&known).await)?;
             }
         }
         for now in open.values() {
-            self.active = Instant::now();
-            keep(&now.pull.id, look.opened(now).await, &mut failed)?;
-        }
-        match failed {
-            Some(error) => Err(error.into()),
-            None => {
-                self.looked = Some(at);
-                Ok(())
+            let opened = look.opened(now).await;
+            if opened.is_ok() {
+                self.active = Instant::now();
             }
+            failed.keep(&now.pull.id, opened)?;
         }
+        if !failed.any {
+            self.looked = Some(at);
+        }
+        Ok(())
     }
 }
 
-/// Keeps the first error about a pull request that another look may not meet. Fails if the others cannot be looked at either.
-fn keep(
-    pull: &PullId,
-    looked: Result<(), HostOrStateError>,
-    failed: &mut Option<HostError>,
-) -> Result<(), HostOrStateError> {
-    match tolerate(pull, looked) {
-        Err(HostOrStateError::Host(error @ HostError::Unavailable { .. })) => {
-            failed.get_or_insert(error);
-            Ok(())
+/// Errors about single pull requests in one look.
+#[derive(Default)]
+struct Failed {
+    any: bool,
+    in_a_row: usize,
+}
+
+impl Failed {
+    /// Logs an error about one pull request. Fails if the others cannot be looked at either.
+    fn keep(&mut self, pull: &PullId, looked: Result<(), HostOrStateError>) -> Result<(), HostOrStateError> {
+        match tolerate(pull, looked) {
+            Err(HostOrStateError::Host(error @ HostError::Unavailable { .. })) if self.in_a_row + 1 < FAILURES => {
+                self.any = true;
+                self.in_a_row += 1;
+                tracing::warn!(%pull, "changes there are looked for later: {error}");
+                Ok(())
+            }
+            looked => {
+                self.in_a_row = 0;
+                looked
+            }
         }
-        looked => looked,
     }
 }
 
@@ -190,40 +164,13 @@ async fn owing(round: &Round<'_>, repo: &RepoId) -> Result<Vec<KnownPull>> {
     read.await
 }
 
-/// Records the first look at a repository. Pull requests opened before it are known from now on, and not planned.
-async fn begin(
-    round: &Round<'_>,
-    repo: &RepoId,
-    open: Vec<OpenPull>,
-    known: &[KnownPull],
-    at: Timestamp,
-) -> Result<(), HostOrStateError> {
-    tracing::info!(%repo, open = open.len(), "this repository is polled from now on");
-    let mut unknown = Vec::new();
-    for one in open {
-        if known.iter().all(|known| known.pull.id != one.pull.id) {
-            let mark = first_mark(round.host, &one).await?;
-            unknown.push((one.pull, mark));
-        }
-    }
-    let repo = repo.clone();
-    let record = move |tx: &Tx<'_>| {
-        for (pull, mark) in &unknown {
-            tx.put_pull(pull)?;
-            tx.set_watermark(&pull.id, mark)?;
-        }
-        tx.begin_polling(&repo, at)
-    };
-    Ok(recorder::transaction(round.inner, record).await?)
-}
-
 impl Look<'_> {
     /// Compares an open pull request with its mark. What was said comes first: a comment of before a push is not about the new head.
     async fn known(&self, known: &KnownPull, now: &OpenPull, turn: &mut PullTurn) -> Result<(), HostOrStateError> {
         let id = &now.pull.id;
         let Some((mark, polled)) = known.watermark.as_ref().and_then(|mark| Some((mark, mark.polled.as_ref()?))) else {
             // It was open before its host was polled.
-            let first = first_mark(self.round.host, now).await?;
+            let first = first::first_mark(self.round.host, now, self.at).await?;
             let record = advance(id, known.watermark.as_ref(), &first);
             recorder::transaction(self.round.inner, record).await?;
             return Ok(());
@@ -235,11 +182,19 @@ impl Look<'_> {
             turn.active = Instant::now();
             turn.changed = Some(turn.active);
         }
-        let mut next = mark.clone();
+        let (mut next, mut unread) = (mark.clone(), None);
         if is_moved || self.lists_comments(mark, now, turn) {
             turn.listed = Some(Instant::now());
-            let Some(listed) = self.comments(known, now, turn).await? else { return Ok(()) };
-            next = listed;
+            match self.comments(known, now, turn).await {
+                Ok(Some(listed)) => next = listed,
+                Ok(None) => return Ok(()),
+                // Comments must not hide a push. Those of before it stay unread.
+                Err(HostOrStateError::Host(error)) if !error.is_transient() => {
+                    next.polled = Some(heads_after(polled, now, first::changed_at(now, None, self.at)));
+                    unread = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
         }
         let Some(present) = self.mark_of(id).await? else { return Ok(()) };
         next.polled = next.polled.map(|polled| PollMark { draft: now.pull.draft, closing: false, ..polled });
@@ -255,10 +210,12 @@ impl Look<'_> {
             }
             None => {}
         }
-        if is_changed && !is_moved {
-            self.updated(id, now).await;
+        match unread {
+            Some(error) => return Err(error.into()),
+            None if is_changed && !is_moved => self.updated(id, now).await,
+            None => {}
         }
-        self.approvals(id, turn).await
+        Ok(())
     }
 
     /// Returns true if a plan of the present head waits, runs or has run: a command may have been faster than the look.
@@ -272,21 +229,16 @@ impl Look<'_> {
         Ok(planned.as_ref() == Some(head))
     }
 
-    /// Returns true if the comments are to be listed: the version tells that there may be new ones, or has changed a moment ago. Where
-    /// versions do not tell, the comments of an active pull request are listed in every look.
+    /// Returns true if the comments are to be listed: the version has changed, or the last list may not have all of that change. Where versions
+    /// do not tell, the comments of an active pull request are listed in every look.
     fn lists_comments(&self, mark: &Watermark, now: &OpenPull, turn: &PullTurn) -> bool {
         if mark.version != now.version {
             return true;
         }
-        match now.version.moment().filter(|_| self.round.host.profile().versions_cover_comments) {
-            // By our clock as well: that of the host's answers may be another one.
-            Some(changed) => turn.changed.is_some_and(|at| at.elapsed() < FRESH) || self.is_fresh(changed),
-            None => turn.is_due(turn.listed, self.interval),
+        if now.version.moment().is_none() || !self.round.host.profile().versions_cover_comments {
+            return turn.is_due(turn.listed, self.interval);
         }
-    }
-
-    fn is_fresh(&self, changed: Timestamp) -> bool {
-        Duration::try_from(self.at.duration_since(changed)).is_ok_and(|age| age < FRESH)
+        turn.may_miss_comments()
     }
 
     /// Takes up a push, or the end of a draft, with the mark.
@@ -343,15 +295,6 @@ impl Look<'_> {
         auto_applies::on_update(inner, id, &DeliveryId::new(format!("{MISSED}{id}:updated:{version}"))).await;
     }
 
-    /// Looks for an automatic apply, where a vote does not change the version.
-    async fn approvals(&self, id: &PullId, turn: &mut PullTurn) -> Result<(), HostOrStateError> {
-        if !turn.is_due(turn.reviewed, self.interval) || !self.round.may_ask() {
-            return Ok(());
-        }
-        turn.reviewed = Some(Instant::now());
-        auto_applies::in_round(self.round.inner, id).await
-    }
-
     /// Returns the recorded mark of an open pull request.
     pub(super) async fn mark_of(&self, id: &PullId) -> Result<Option<Watermark>> {
         let of = id.clone();
@@ -361,14 +304,100 @@ impl Look<'_> {
 }
 
 impl PullTurn {
-    /// Begins with a pull request that nobody has changed for this long.
-    fn after(quiet: Duration) -> PullTurn {
-        let now = Instant::now();
-        PullTurn { active: now.checked_sub(quiet).unwrap_or(now), changed: None, listed: None, reviewed: None }
+    /// Begins with a pull request as the first look of this process sees it; absent if the list does not have it. The process before may have
+    /// seen its last change too early to see all comments.
+    fn new(now: Option<&OpenPull>, at: Timestamp) -> PullTurn {
+        let quiet =
+            now.and_then(|now| now.version.moment()).map(|changed| at.duration_since(changed)).unwrap_or_default();
+        let begun = Instant::now();
+        PullTurn {
+            active: Duration::try_from(quiet).ok().and_then(|quiet| begun.checked_sub(quiet)).unwrap_or(begun),
+            changed: (quiet < first::RECENT).then_some(begun),
+            listed: None,
+            is_listed: now.is_some(),
+            asked: None,
+            failures: 0,
+        }
+    }
+
+    /// Returns true if the last list of comments may not have all of the last change. By our clock: that of the host's answers may be another
+    /// one than that of its records.
+    fn may_miss_comments(&self) -> bool {
+        self.changed.is_some_and(|at| self.listed.is_none_or(|listed| listed < at + FRESH))
     }
 
     /// Returns true if something that was done at a time is due again.
     fn is_due(&self, done: Option<Instant>, interval: Duration) -> bool {
-        done.is_none_or(|done| done.elapsed() >= pace::interval(interval, self.active.elapsed(), 0))
+        done.is_none_or(|done| done.elapsed() >= pace::interval(interval, self.active.elapsed(), self.failures))
+    }
+
+    /// Returns true if the pull request may be looked at. One that the list passes over, or that fails, is asked for less often.
+    fn may_ask(&self, interval: Duration) -> bool {
+        self.is_listed && self.failures == 0 || self.is_due(self.asked, interval)
+    }
+
+    /// Notes the result of a look.
+    fn asked(&mut self, looked: &Result<(), HostOrStateError>) {
+        self.failures = if looked.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        self.asked = (!self.is_listed || looked.is_err()).then(Instant::now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the requests of four hours of looks at a pull request.
+    async fn asked(is_listed: bool, result: impl Fn() -> Result<(), HostOrStateError>) -> usize {
+        let (mut turn, mut asked) = (PullTurn { is_listed, ..PullTurn::new(None, Timestamp::UNIX_EPOCH) }, 0);
+        for _ in 0..960 {
+            if turn.may_ask(Duration::from_secs(15)) {
+                asked += 1;
+                turn.asked(&result());
+            }
+            tokio::time::sleep(Duration::from_secs(15)).await;
+        }
+        asked
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pull_request_that_is_passed_over_or_fails_is_asked_for_seldom() {
+        let fails = || Err(HostError::NotFound { what: String::new() }.into());
+        assert_eq!(asked(true, || Ok(())).await, 960);
+        assert!((120..240).contains(&asked(false, || Ok(())).await));
+        assert!(asked(true, fails).await < 40 && asked(false, fails).await < 40);
+    }
+
+    /// Looks at a quiet repository may be two minutes apart.
+    #[tokio::test(start_paused = true)]
+    async fn comments_are_listed_once_more_however_late_the_next_look_is() {
+        let mut turn = PullTurn::new(None, Timestamp::UNIX_EPOCH);
+        assert!(turn.may_miss_comments(), "the process before may have missed some");
+        for pause in [30, 120] {
+            turn.listed = Some(Instant::now());
+            assert!(turn.may_miss_comments());
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+        }
+        turn.listed = Some(Instant::now());
+        assert!(!turn.may_miss_comments());
+        turn.changed = Some(Instant::now());
+        assert!(turn.may_miss_comments());
+    }
+
+    #[test]
+    fn three_errors_in_a_row_end_a_look_and_permanent_ones_do_not() {
+        let repo = crate::domain::RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() };
+        let pull = PullId { repo, number: 1 };
+        let unavailable = || -> Result<(), HostOrStateError> {
+            Err(HostError::Unavailable { what: String::new(), message: String::new() }.into())
+        };
+        let mut failed = Failed::default();
+        assert!(failed.keep(&pull, Err(HostError::NotFound { what: String::new() }.into())).is_ok() && !failed.any);
+        for _ in 0..2 {
+            assert!(failed.keep(&pull, unavailable()).is_ok() && failed.any);
+        }
+        assert!(failed.keep(&pull, Ok(())).is_ok());
+        assert!(failed.keep(&pull, unavailable()).is_ok() && failed.keep(&pull, unavailable()).is_ok());
+        assert!(failed.keep(&pull, unavailable()).is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! Pull requests that a look sees open for the first time, or again.
 
-use super::look::{Look, first_mark, new_mark};
+use super::first::{changed_at, first_mark, new_mark, readable_comments};
+use super::look::Look;
 use crate::dispatch::decide::Decision;
-use crate::dispatch::reconcile::{HostOrStateError, MISSED};
+use crate::dispatch::reconcile::{COMMENTS_KNOWN, HostOrStateError, MISSED, tolerate};
 use crate::dispatch::recorder;
 use crate::domain::{DeliveryId, Event, Login, PullAction, PullEvent};
 use crate::store::Tx;
@@ -10,8 +11,8 @@ use crate::vcs::{OpenPull, is_since};
 use jiff::Timestamp;
 
 impl Look<'_> {
-    /// Takes up an opening. On a new pull request everything was said after the first look at its repository; on one that was closed before,
-    /// nothing that was said so far runs.
+    /// Takes up an opening. On a new pull request everything was said after the first look at its repository. On one that was closed before,
+    /// or that was opened long ago, nothing that was said so far runs.
     pub(super) async fn opened(&self, now: &OpenPull) -> Result<(), HostOrStateError> {
         let (inner, id) = (self.round.inner, now.pull.id.clone());
         let of = id.clone();
@@ -19,12 +20,13 @@ impl Look<'_> {
         if known.as_ref().is_some_and(|known| known.open) {
             return Ok(());
         }
-        let is_new = known.is_none() && is_since(now.created, self.since);
-        let mark = if is_new {
-            new_mark(now, &[])
+        let is_young = self.at.duration_since(now.created) < COMMENTS_KNOWN;
+        let mark = if known.is_none() && is_young && is_since(now.created, self.since) {
+            let comments = readable_comments(self.round.host, &id, None).await?;
+            new_mark(now, changed_at(now, comments.as_deref(), self.at))
         } else {
-            let mark = first_mark(self.round.host, now).await?;
-            self.refuse_earlier(now, known.as_ref(), &mark).await?;
+            let mark = first_mark(self.round.host, now, self.at).await?;
+            tolerate(&id, self.refuse_earlier(now, known.as_ref(), &mark).await)?;
             mark
         };
         let Some(pull) = self.whole(now).await? else { return Ok(()) };

@@ -20,6 +20,9 @@ pub(super) fn interval(least: Duration, quiet: Duration, failures: u32) -> Durat
     usual.saturating_mul(1 << failures.min(8)).min(AFTER_ERRORS.max(usual))
 }
 
+/// Requests of a quiet repository in an hour.
+const OF_QUIET: u32 = 30;
+
 /// Budget of the requests of looks on a host that permits few.
 pub(super) struct LookBudget {
     hourly: Option<f64>,
@@ -32,6 +35,12 @@ impl LookBudget {
     pub(super) fn new(hourly: Option<u32>) -> LookBudget {
         let hourly = hourly.map(f64::from);
         LookBudget { hourly, left: hourly.unwrap_or_default() * BURST, at: Instant::now() }
+    }
+
+    /// Returns true if it is enough for this many repositories.
+    pub(super) fn covers(&self, repos: usize) -> bool {
+        let needed = u32::try_from(repos).map_or(f64::MAX, |repos| f64::from(repos) * f64::from(OF_QUIET));
+        self.hourly.is_none_or(|hourly| needed <= hourly * SHARE)
     }
 
     /// Counts requests of a look.
@@ -88,5 +97,6 @@ mod tests {
         let mut unlimited = LookBudget::new(None);
         unlimited.spend(1_000_000);
         assert!(unlimited.wait().is_zero());
+        assert!(budget.covers(20) && !budget.covers(21) && unlimited.covers(1_000_000));
     }
 }

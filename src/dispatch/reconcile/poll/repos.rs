@@ -4,7 +4,6 @@ use super::{Poller, RepoTurn};
 use crate::dispatch::reconcile::{HostOrStateError, Round};
 use crate::domain::RepoId;
 use crate::vcs::HostError;
-use tokio::time::Instant;
 
 impl Poller {
     /// Reads the list of repositories again. One that is not served any more is dropped.
@@ -13,12 +12,40 @@ impl Poller {
             tracing::warn!(host = round.host.hostname(), "the server's own account is not known: {error}");
         }
         let found = round.polled_repos().await?;
-        let now = Instant::now();
+        if found.len() > self.repos.len() && !self.budget.covers(found.len()) {
+            let (host, repos) = (round.host.hostname(), found.len());
+            tracing::warn!(
+                host,
+                repos,
+                "the host permits too few requests for so many: name fewer in --repo-allowlist"
+            );
+        }
         self.repos.retain(|repo, _| found.contains(repo));
         for repo in found {
-            self.repos.entry(repo).or_insert_with(|| RepoTurn::new(now));
+            self.repos.entry(repo).or_insert_with(|| RepoTurn::new(self.interval));
         }
         Ok(())
+    }
+}
+
+impl RepoTurn {
+    /// Handles the error of a repository that cannot be read until somebody mends the name or the token. It is told once if the operator has
+    /// named the repository.
+    pub(super) async fn unreadable(
+        &mut self,
+        round: &Round<'_>,
+        repo: &RepoId,
+        error: &HostError,
+    ) -> Result<(), HostOrStateError> {
+        let told = error.to_string();
+        let is_named = round.inner.allowlist.names().any(|name| name.eq_ignore_ascii_case(&repo.to_string()));
+        if !is_named {
+            round.unreadable(repo, error).await?;
+        } else if self.error.as_ref() != Some(&told) {
+            tracing::warn!(%repo, "it cannot be polled; check its name in --repo-allowlist, and the token: {told}");
+            self.error = Some(told);
+        }
+        Ok(round.inner.look_for(round.host, repo).await?)
     }
 }
 
