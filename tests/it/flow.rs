@@ -217,6 +217,14 @@ impl<'a, H: FlowHost> Reader<'a, H> {
         Said::new(&host.answers(ctx, number)[read])
     }
 
+    /// Passes over the comments that are there.
+    fn pass_over(&mut self) {
+        while self.read < self.count() {
+            self.host.was_read(self.ctx, self.number);
+            self.read += 1;
+        }
+    }
+
     async fn say(&mut self, text: &str) -> Said {
         self.host.comment_on(self.ctx, self.number, text).await;
         self.next().await

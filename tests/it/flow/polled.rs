@@ -10,7 +10,7 @@ use crate::gitea::GiteaFake;
 use crate::gitlab::GitlabFake;
 use crate::support::*;
 use jiff::SignedDuration;
-use tidelock_forge::{Fault, Pull};
+use tidelock_forge::{Fault, OpenOptions, Pull};
 
 const CHANGE: (&str, &str) = ("main.tf", "# 2\n");
 const PUSHED: (&str, &str) = ("main.tf", "# 3\n");
@@ -106,7 +106,11 @@ async fn nothing_of_before_the_first_look_runs<H: Counting>(ctx: &Ctx, host: &H)
     ctx.server.stop().await;
     host.hear(ctx, false);
     let mut one = Reader::open(ctx, host, "one", CHANGE).await;
-    host.comment_on(ctx, one.number, "atlantis plan").await;
+    for _ in 0..2 {
+        // Some hosts do not change the version of a pull request again so soon.
+        ctx.next_second().await;
+        host.comment_on(ctx, one.number, "atlantis plan").await;
+    }
     ctx.next_second().await;
     ctx.server.flag("--poll=1s");
     ctx.server.start().await;
@@ -141,6 +145,62 @@ async fn an_apply_of_before_a_push_is_refused<H: Counting>(ctx: &Ctx, host: &H) 
     assert_eq!(ctx.lines("applied"), 1);
 }
 
+/// Nobody knows which head a person saw who commented before the first look.
+async fn an_apply_of_before_the_first_look_is_refused<H: Counting>(ctx: &Ctx, host: &H) {
+    begin(ctx, host).await;
+    let mut opened = None;
+    restart(ctx, host, async || {
+        let one = opened.insert(Reader::open(ctx, host, "one", CHANGE).await);
+        ctx.next_second().await;
+        host.comment_on(ctx, one.number, "atlantis apply").await;
+        host.push_to(ctx, one.number, PUSHED).await;
+    })
+    .await;
+    let mut one = opened.unwrap();
+    let said = [one.next().await, one.next().await];
+    let refused = said.iter().find(|one| one.marker["message"] == "interrupted").unwrap();
+    refused.has("before the server saw commit").has("`atlantis apply`");
+    assert!(said.iter().any(|one| one.marker["command"] == "plan"), "{} {}", said[0].text, said[1].text);
+    a_look(ctx, host).await;
+    assert_eq!(ctx.lines("applied"), 0);
+}
+
+/// The list does not have it any more, and the host does not find it.
+async fn a_deleted_pull_request_is_closed<H: Counting>(ctx: &Ctx, host: &H) {
+    begin(ctx, host).await;
+    let mut one = Reader::open(ctx, host, "one", CHANGE).await;
+    one.next().await.is("plan", "success");
+    let path = format!("**/{{pulls,pullrequests,pullRequests,pull-requests,merge_requests}}/{}", one.number);
+    host.forge(ctx).refuse_next("GET", &path, 404, usize::MAX).unwrap();
+    host.close_one(ctx, one.number).await;
+    ctx.until("its lock is released", async || ctx.locks().await.is_empty()).await;
+    let asked = || {
+        let end = format!("/{}", one.number);
+        host.forge(ctx).requests().iter().filter(|request| request.path.ends_with(&end)).count()
+    };
+    ctx.quiet().await;
+    let before = asked();
+    a_look(ctx, host).await;
+    assert_eq!(asked(), before, "it is not asked for any more");
+    one.pass_over();
+}
+
+/// Whoever writes too many comments hides only these.
+async fn comments_that_cannot_be_listed_hide_nothing_else<H: Counting>(ctx: &Ctx, host: &H) {
+    begin(ctx, host).await;
+    let mut one = Reader::open(ctx, host, "one", CHANGE).await;
+    one.next().await.is("plan", "success");
+    let path = format!("**/{}/{{comments,threads,notes,activities}}", one.number);
+    host.forge(ctx).refuse_next("GET", &path, 400, usize::MAX).unwrap();
+    host.push_to(ctx, one.number, PUSHED).await;
+    one.succeeds("atlantis/plan").await;
+    assert_eq!(ctx.locks().await.len(), 1);
+    host.close_one(ctx, one.number).await;
+    ctx.until("its lock is released", async || ctx.locks().await.is_empty()).await;
+    ctx.quiet().await;
+    one.pass_over();
+}
+
 async fn what_was_said_while_it_was_closed_never_runs<H: Reopening>(ctx: &Ctx, host: &H) {
     begin(ctx, host).await;
     let mut one = Reader::open(ctx, host, "one", CHANGE).await;
@@ -162,6 +222,25 @@ async fn what_was_said_while_it_was_closed_never_runs<H: Reopening>(ctx: &Ctx, h
     ctx.next_second().await;
     one.say("atlantis apply").await.is("apply", "success");
     assert_eq!(ctx.lines("applied"), 1);
+}
+
+/// Others may edit a comment, so nobody knows who wrote the command.
+async fn an_edited_command_is_answered_and_not_run<H: Reopening>(ctx: &Ctx, host: &H) {
+    begin(ctx, host).await;
+    let mut one = Reader::open(ctx, host, "one", CHANGE).await;
+    one.next().await.is("plan", "success");
+    restart(ctx, host, async || {
+        ctx.next_second().await;
+        let id = host.pull(ctx, one.number).comment("alice", "Looks good.").unwrap();
+        // A host that writes whole seconds may not tell one of them from none.
+        ctx.next_second().await;
+        ctx.next_second().await;
+        host.pull(ctx, one.number).edit_comment("alice", id, "atlantis apply").unwrap();
+    })
+    .await;
+    one.next().await.is_message("interrupted").has("was edited").has("`atlantis apply`");
+    a_look(ctx, host).await;
+    assert_eq!((one.count(), ctx.lines("applied")), (2, 0));
 }
 
 /// The host's answers name a time that none of its records has.
@@ -231,12 +310,16 @@ on_every_polled_host! {
     from_autoplan_to_close: polling();
     nothing_of_before_the_first_look_runs: one_project("");
     an_apply_of_before_a_push_is_refused: polling();
+    an_apply_of_before_the_first_look_is_refused: polling();
+    a_deleted_pull_request_is_closed: polling();
+    comments_that_cannot_be_listed_hide_nothing_else: polling();
     a_server_that_is_replaced_repeats_nothing: polling();
 }
 
 on_every_host_that_reopens! {
     what_was_said_while_it_was_closed_never_runs: polling();
     a_host_whose_clock_is_ahead_is_answered: polling();
+    an_edited_command_is_answered_and_not_run: polling();
 }
 
 /// It is killed at any moment after a comment that it may or may not have seen.
@@ -271,6 +354,27 @@ fn a_repository_that_cannot_be_listed_holds_up_no_other() {
         begin(ctx, host).await;
         let mut one = Reader::open(ctx, host, "one", CHANGE).await;
         one.next().await.is("plan", "success");
+    });
+}
+
+/// The repository is no new one under its present name.
+#[test]
+fn a_pull_request_of_just_after_a_rename_is_planned() {
+    let setup = polling().flags(&["--repo-allowlist=127.0.0.1/acme/*"]);
+    play(GithubForge, setup, async |ctx, host: &GithubForge| {
+        begin(ctx, host).await;
+        let mut one = Reader::open(ctx, host, "one", CHANGE).await;
+        one.next().await.is("plan", "success");
+        host.close_one(ctx, one.number).await;
+        one.next().await.is_message("cleanup");
+        let mut opened = None;
+        restart(ctx, host, async || {
+            ctx.forge.transfer("acme/infra", "acme/net").unwrap();
+            let (repo, options) = (ctx.forge.repo("acme/net"), OpenOptions::default());
+            opened = Some(repo.open_pull("two", "alice", "Two", &[("main.tf", Some("# 3\n"))], options).await.unwrap());
+        })
+        .await;
+        ctx.next(&opened.unwrap()).await.is("plan", "success");
     });
 }
 
