@@ -152,11 +152,13 @@ impl ApplicablePlans {
     }
 
     /// Returns the projects that have to be applied before a deleted project is destroyed: all that are not applied, except those that
-    /// have the plan of a destroy themselves.
+    /// have the plan of a destroy themselves. An apply of a part of a project leaves it open.
     pub(super) fn open_before_destroys(&self, applied: &[ProjectId]) -> Vec<&ProjectId> {
         let open = self.statuses.iter().filter(|status| !status.state.is_done()).map(|status| &status.project);
         let is_destroy = |project: &ProjectId| self.plan(project).is_some_and(|plan| plan.deleted);
-        open.filter(|project| !applied.contains(project) && !is_destroy(project)).collect()
+        let is_whole = |project: &ProjectId| self.plan(project).is_some_and(|plan| plan.part.is_none());
+        let is_applied = |project: &ProjectId| applied.contains(project) && is_whole(project);
+        open.filter(|project| !is_applied(project) && !is_destroy(project)).collect()
     }
 
     /// Returns the projects whose outputs a plan was made with, and that are planned here and not applied.

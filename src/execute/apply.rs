@@ -3,6 +3,7 @@
 mod approved;
 mod automatic;
 pub(super) mod bound;
+mod destroys;
 pub(super) mod end;
 mod outputs;
 pub(super) mod place;

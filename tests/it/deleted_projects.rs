@@ -177,7 +177,11 @@ fn trees_of_the_head_alone_and_of_some_directories_make_no_difference() {
             let said = ctx.say(&pull, "atlantis plan").await;
             assert_eq!(said.outcomes(), [("net".into(), "success".into())]);
             pull.approve("bob").unwrap();
-            ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 destroyed");
+            let said = ctx.say(&pull, "atlantis apply").await;
+            said.is("apply", "failure")
+                .has("a destroy begins only if the command names its project: `atlantis apply -d net`");
+            ctx.say(&pull, "atlantis apply -d 'n*' --only").await.is("apply", "failure");
+            ctx.say(&pull, "atlantis apply -d net").await.is("apply", "success").has("1 destroyed");
             assert!(!has_resource(ctx, "net"));
         });
     }
@@ -216,7 +220,10 @@ fn a_listed_project_is_destroyed_as_the_base_lists_it() {
         pull.approve("bob").unwrap();
         let said = ctx.say(&pull, "atlantis apply -p net --only").await;
         said.is("apply", "failure").because("dependency").has("atlantis apply -p app");
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "success").has("Not destroyed, as a destroy begins only if the command names its project");
+        assert_eq!(applied(ctx), ["web"]);
+        ctx.say(&pull, "atlantis apply -p net -p app").await.is("apply", "success");
         assert_eq!(applied(ctx), ["web", "app", "net"], "those that depend on others come first");
         assert!(!has_resource(ctx, "app") && !has_resource(ctx, "net"));
     });
@@ -239,7 +246,7 @@ fn an_automatic_apply_leaves_it_to_a_person() {
         ctx.next(&pull).await.is("apply", "success");
         ctx.quiet().await;
         assert_eq!(applied(ctx), ["app"]);
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        ctx.say(&pull, "atlantis apply -d net").await.is("apply", "success");
         assert_eq!(applied(ctx), ["app", "net"]);
     });
 }
@@ -315,7 +322,7 @@ fn it_is_applied_after_a_restart_on_an_empty_disk() {
         std::fs::remove_dir_all(ctx.server.data("repos")).unwrap();
         ctx.server.start().await;
         pull.approve("bob").unwrap();
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 destroyed");
+        ctx.say(&pull, "atlantis apply -d net").await.is("apply", "success").has("1 destroyed");
         assert!(!has_resource(ctx, "net"));
     });
 }
@@ -333,7 +340,7 @@ fn it_is_destroyed_at_an_executor() {
         let pull = delete(ctx, "second", &["net/main.tf"], &[]).await;
         ctx.next(&pull).await.is("plan", "success").has(DESTROY);
         pull.approve("bob").unwrap();
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 destroyed");
+        ctx.say(&pull, "atlantis apply -d net").await.is("apply", "success").has("1 destroyed");
         assert!(!has_resource(ctx, "net"));
     });
 }

@@ -11,7 +11,7 @@ use super::super::preconditions::Preconditions;
 use super::super::prepare::{Prepared, Stop};
 use super::super::status_update::StatusUpdate;
 use super::super::{hooks, recorder};
-use super::ApplyRun;
+use super::{ApplyRun, destroys};
 use crate::config::ProjectConfig;
 use crate::domain::auto_apply::{PlannedProject, Readiness, due};
 use crate::domain::outcome::{Fault, Reason};
@@ -19,6 +19,7 @@ use crate::domain::state::PlanRecord;
 use crate::domain::{AutoApply, ProjectId};
 use crate::schedule::Schedule;
 use anyhow::Result;
+use std::sync::PoisonError;
 
 /// Ends an apply that stops before its projects begin. The next event looks again whether an automatic one is due.
 pub(super) async fn stopped(
@@ -69,8 +70,8 @@ pub(super) enum DueProjects {
     Nothing,
 }
 
-/// Prepares the schedule of an automatic apply: only projects that are due, and later groups only once all earlier ones are applied. Does
-/// nothing for any other apply.
+/// Takes out of the schedule what does not begin now. An automatic apply keeps only projects that are due, and later groups only once all
+/// earlier ones are applied. Any other apply keeps only destroys that it names.
 pub(super) async fn narrow(
     run: &ApplyRun<'_>,
     schedule: &mut Schedule,
@@ -83,6 +84,9 @@ pub(super) async fn narrow(
         if schedule.groups.iter().all(Vec::is_empty) {
             return Ok(DueProjects::Nothing);
         }
+    } else {
+        let remark = destroys::keep_named(run.ctx, run.work, schedule, refused);
+        run.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
     }
     Ok(DueProjects::Some)
 }

@@ -21,7 +21,7 @@ fn nothing_is_destroyed_after_a_failed_apply() {
         ctx.next(&pull).await;
         pull.approve("bob").unwrap();
         std::fs::write(ctx.tmp.join("refuse-app"), "").unwrap();
-        let said = ctx.say(&pull, "atlantis apply").await;
+        let said = ctx.say(&pull, "atlantis apply -d app -d net --only").await;
         said.has("it would be destroyed after `app`, which could not be applied and may still use it");
         assert!(has_resource(ctx, "net"));
         let said = ctx.say(&pull, "atlantis apply -d net").await;
@@ -29,8 +29,10 @@ fn nothing_is_destroyed_after_a_failed_apply() {
         assert!(has_resource(ctx, "net"));
         std::fs::remove_file(ctx.tmp.join("refuse-app")).unwrap();
         ctx.say(&pull, "atlantis plan").await;
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
-        assert!(has_resource(ctx, "app") && !has_resource(ctx, "net"));
+        ctx.say(&pull, "atlantis apply --only").await.is("apply", "success").has("Not destroyed");
+        assert!(has_resource(ctx, "app") && has_resource(ctx, "net"));
+        ctx.say(&pull, "atlantis apply -d net").await.is("apply", "success");
+        assert!(!has_resource(ctx, "net"));
     });
 }
 
@@ -85,7 +87,7 @@ fn a_directory_that_survives_the_merge_is_kept() {
         ctx.next(&pull).await.is("plan", "success").has(DESTROY);
         ctx.repo.push_as("alice", "main", "Add to it", &[("net/extra.tf", Some("# more\n"))]).await.unwrap();
         pull.approve("bob").unwrap();
-        let said = ctx.say(&pull, "atlantis apply").await;
+        let said = ctx.say(&pull, "atlantis apply -d net").await;
         said.is("apply", "failure").because("requirement").has("`net/extra.tf`");
         let said = ctx.say(&pull, "atlantis plan").await;
         said.has("the base branch has `net/extra.tf`, which this pull request does not delete").has_not(DESTROY);
@@ -102,7 +104,7 @@ fn what_the_base_branch_adds_after_the_plan_is_not_destroyed_unseen() {
         pull.approve("bob").unwrap();
         ctx.repo.push_as("alice", "main", "Elsewhere", &[("app/more.tf", Some("# more\n"))]).await.unwrap();
         ctx.repo.push_as("alice", "main", "Add to it", &[("net/extra.tf", Some("# more\n"))]).await.unwrap();
-        let said = ctx.say(&pull, "atlantis apply").await;
+        let said = ctx.say(&pull, "atlantis apply -d net").await;
         said.is("apply", "failure").because("requirement").has("undiverged").has("`net/extra.tf`");
     });
 }
@@ -121,7 +123,7 @@ fn an_approval_of_a_head_without_the_deletion_does_not_count() {
             said.is("apply", "failure").because("requirement").has("earlier head");
             assert!(has_resource(ctx, "net"));
             pull.approve("bob").unwrap();
-            ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+            ctx.say(&pull, "atlantis apply -d net --only").await.is("apply", "success");
             assert!(!has_resource(ctx, "net"));
         });
     }
@@ -178,7 +180,7 @@ fn deleted_projects_of_one_group_go_in_reverse_order() {
         let pull = delete(ctx, "second", &gone, &[("atlantis.yaml", "version: 3\n")]).await;
         ctx.next(&pull).await.is("plan", "success");
         pull.approve("bob").unwrap();
-        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        ctx.say(&pull, "atlantis apply -p net -p app").await.is("apply", "success");
         assert_eq!(applied(ctx), ["app", "net"]);
         assert!(!has_resource(ctx, "net") && !has_resource(ctx, "app"));
     });

@@ -64,7 +64,9 @@ pub fn emptied(rules: &RepoRules, modified: &[String], head: &dyn Tree) -> BTree
     }
     let touched = modified.iter().filter(|file| is_project_file(name_of(file))).map(|file| parent(file));
     let touched: BTreeSet<&str> = touched.collect();
-    touched.into_iter().filter(|dir| !has_terraform(head, dir)).map(str::to_owned).collect()
+    // A directory that cannot be listed is not empty.
+    let is_empty = |dir: &&str| !has_terraform(head, dir) && (!head.is_dir(dir) || head.names(dir).is_some());
+    touched.into_iter().filter(is_empty).map(str::to_owned).collect()
 }
 
 /// Returns the projects of these emptied directories. `head` has the files that the pull request changes in git, and `base` the base branch
