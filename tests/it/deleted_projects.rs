@@ -65,7 +65,9 @@ fn it_is_destroyed_with_the_bases_code_once_somebody_has_approved() {
         assert!(has_resource(ctx, "net"), "nobody has approved");
         pull.approve("bob").unwrap();
         let said = ctx.say(&pull, "atlantis apply -d net").await;
-        said.is("apply", "failure").because("dependency").has("`lib/m` of this pull request must be applied first");
+        said.is("apply", "failure")
+            .because("dependency")
+            .has("`lib/m/default` of this pull request must be applied first");
         assert!(has_resource(ctx, "net"), "another project may use it");
         let said = ctx.say(&pull, "atlantis apply -d net --only").await;
         said.is("apply", "success").has("0 added, 0 changed, 1 destroyed");
@@ -179,7 +181,7 @@ fn trees_of_the_head_alone_and_of_some_directories_make_no_difference() {
             pull.approve("bob").unwrap();
             let said = ctx.say(&pull, "atlantis apply").await;
             said.is("apply", "failure")
-                .has("a destroy begins only if the command names its project: `atlantis apply -d net`");
+                .has("A destroy begins only if the command names its project: `atlantis apply -d net`");
             ctx.say(&pull, "atlantis apply -d 'n*' --only").await.is("apply", "failure");
             ctx.say(&pull, "atlantis apply -d net").await.is("apply", "success").has("1 destroyed");
             assert!(!has_resource(ctx, "net"));

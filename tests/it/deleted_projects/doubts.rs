@@ -22,10 +22,12 @@ fn nothing_is_destroyed_after_a_failed_apply() {
         pull.approve("bob").unwrap();
         std::fs::write(ctx.tmp.join("refuse-app"), "").unwrap();
         let said = ctx.say(&pull, "atlantis apply -d app -d net --only").await;
-        said.has("it would be destroyed after `app`, which could not be applied and may still use it");
+        said.has("t would be destroyed after `app/default`, which could not be applied and may still use it");
         assert!(has_resource(ctx, "net"));
         let said = ctx.say(&pull, "atlantis apply -d net").await;
-        said.because("dependency").has("`app` of this pull request must be applied first").has("apply -d net --only");
+        said.because("dependency")
+            .has("`app/default` of this pull request must be applied first")
+            .has("apply -d net --only");
         assert!(has_resource(ctx, "net"));
         std::fs::remove_file(ctx.tmp.join("refuse-app")).unwrap();
         ctx.say(&pull, "atlantis plan").await;

@@ -1,11 +1,12 @@
 //! Server-side configuration, `repos.yaml`: permissions of repositories, and rules that they cannot weaken.
 
+mod entries;
 pub(super) mod parse;
 #[cfg(test)]
 mod tests;
 
 use super::approvals::ApprovalRules;
-use super::drift::{DriftRule, DriftSchedule};
+use super::drift::DriftRule;
 use super::executors::{Executor, ExecutorRules};
 use super::freeze::FreezeWindow;
 use super::guards::Guards;
@@ -16,7 +17,6 @@ use super::permissions::Allowed;
 use super::policies::Policies;
 use super::repo::DEFAULT_FILES;
 use super::secrets::SecretRules;
-use super::secrets::reference::SecretReference;
 use super::team_authz::TeamAuthz;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ApplyScope, ConfigErrors, DeletedProjects, LockMode, LockScope, OnMerge, Requirement};
@@ -312,39 +312,6 @@ impl GlobalConfig {
         // No branch can have this name.
         const NO_BRANCH: &str = "\u{1}";
         self.names_branch(repo, branch) && !self.names_branch(repo, NO_BRANCH)
-    }
-
-    /// Returns the schedule of drift detections of a repository: that of the last matching entry with `drift`.
-    pub fn drift_schedule(&self, repo: &RepoId) -> Option<&DriftSchedule> {
-        let id = repo.to_string();
-        let rule = self.repos.iter().rev().filter(|entry| entry.is_for(&id)).find_map(|entry| entry.drift.as_ref());
-        rule.and_then(DriftRule::schedule)
-    }
-
-    /// Returns true if an entry has a schedule of drift detections.
-    pub fn has_drift_schedules(&self) -> bool {
-        self.repos.iter().filter_map(|entry| entry.drift.as_ref()).any(|rule| rule.schedule().is_some())
-    }
-
-    /// Returns the `id`s without a pattern of entries that have a schedule of drift detections.
-    pub fn ids_with_drift_schedule(&self) -> impl Iterator<Item = &str> {
-        let scheduled = self.repos.iter().filter(|entry| entry.drift.as_ref().and_then(DriftRule::schedule).is_some());
-        scheduled.filter_map(|entry| match &entry.id {
-            IdMatch::Exact(id) => Some(id.as_str()),
-            IdMatch::Regex(_) => None,
-        })
-    }
-
-    /// Returns the references of all secrets, each once.
-    pub fn secret_references(&self) -> Vec<&SecretReference> {
-        let mut found: Vec<&SecretReference> = Vec::new();
-        for reference in self.repos.iter().filter_map(|entry| entry.secrets.as_ref()).flat_map(SecretRules::references)
-        {
-            if !found.contains(&reference) {
-                found.push(reference);
-            }
-        }
-        found
     }
 
     /// Returns each `merge_method` with the host of its entry; without one for an entry with a pattern.
