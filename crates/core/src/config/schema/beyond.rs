@@ -30,7 +30,7 @@ pub(super) const ERRORS: &[(&str, ConfigFile, &str)] = &[
     ("is not defined under `workflows`", Server, "repos: [{id: a/b/c, workflow: other}]"),
     ("is not defined under `executors`", Server, "repos: [{id: a/b/c, executor: [{plan: other}]}]"),
     (
-        "cannot apply plans that are made",
+        "cannot apply plans that the server makes",
         Server,
         "{executors: {e: {kind: process}}, repos: [{id: a/b/c, executor: [{apply: e}]}]}",
     ),
