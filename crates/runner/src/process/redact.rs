@@ -19,6 +19,29 @@ pub const SHORTEST_SECRET: usize = 4;
 const SHORTEST_ENCODED: usize = 12;
 /// Shortest part of a value that is masked alone, in bytes: a text in a value that is JSON, and words of a value that a program wraps.
 const SHORTEST_PART: usize = 8;
+/// Shortest word of a value that is masked alone if it has letters only, in bytes: a shorter one may be a common word.
+const SHORTEST_WORD: usize = 16;
+/// Keys of JSON whose texts say what or where something is, as in keys of Google's service accounts and secrets of databases on AWS. Masked
+/// alone, these texts would hide types, addresses and names in plans.
+const TELLING: [&str; 17] = [
+    "type",
+    "project_id",
+    "quota_project_id",
+    "universe_domain",
+    "auth_uri",
+    "token_uri",
+    "auth_provider_x509_cert_url",
+    "client_x509_cert_url",
+    "client_email",
+    "client_id",
+    "audience",
+    "subject_token_type",
+    "engine",
+    "host",
+    "dbname",
+    "dbInstanceIdentifier",
+    "username",
+];
 /// Longest line whose beginnings and ends are masked alone, in bytes. Of a longer one, only words are.
 const LONGEST_WRAPPED: usize = 1 << 10;
 /// Deepest part of a value that is JSON.
@@ -34,8 +57,8 @@ const MAX_MATCHES: usize = 1000;
 #[derive(Clone, Default)]
 pub struct Redactor {
     needles: Arc<Vec<SecretString>>,
-    /// Finds them all at once; absent if they are too many to be joined.
-    finder: Option<Arc<AhoCorasick>>,
+    /// Find them all at once, one for each addition; absent if they are too many to be joined.
+    finders: Option<Vec<Arc<AhoCorasick>>>,
     patterns: Option<Arc<Masks>>,
     /// [`Masks::plain`], also if the patterns do not apply.
     plain: Option<fn(&str) -> String>,
@@ -53,9 +76,23 @@ pub struct Masks {
 
 impl Redactor {
     /// Masks each of these secrets anywhere in a line, also across chunks: unchanged, percent-encoded, as a text of JSON or HCL, and in base64
-    /// with any prefix (`user:token`). Of a secret with several lines each line is masked, and of one that is JSON each text in it. Values
-    /// shorter than four bytes are not masked.
+    /// with any prefix (`user:token`). Of a secret with several lines each line is masked. Values shorter than four bytes are not masked.
     pub fn new(secrets: Vec<SecretString>) -> Redactor {
+        Redactor::default().with(secrets)
+    }
+
+    /// Returns a redactor that also masks these secrets.
+    pub fn with(&self, secrets: Vec<SecretString>) -> Redactor {
+        let mut needles: Vec<String> = Vec::new();
+        for secret in &secrets {
+            add_lines(secret.expose_secret(), SHORTEST_SECRET, &mut needles);
+        }
+        self.with_needles(needles)
+    }
+
+    /// Returns a redactor that also masks these secrets, and what programs show of them in parts: each text in one that is JSON, and parts
+    /// of one between breaks of lines.
+    pub fn with_parts(&self, secrets: Vec<SecretString>) -> Redactor {
         let mut needles: Vec<String> = Vec::new();
         for secret in &secrets {
             let secret = secret.expose_secret();
@@ -63,31 +100,27 @@ impl Redactor {
             needles.extend(in_columns_of_base64(secret));
             match serde_json::from_str(secret) {
                 Ok(value @ (Value::Object(_) | Value::Array(_))) => add_parts(&value, DEEPEST, &mut needles),
-                _ => needles.extend(secret.lines().flat_map(wrapped)),
+                // Lines of a longer value are masked as such; their words are headings of PEM and keys of YAML.
+                _ if secret.trim().lines().count() == 1 => needles.extend(wrapped(secret)),
+                _ => {}
             }
         }
-        needles.sort();
-        needles.dedup();
-        Redactor::of_needles(needles.into_iter().map(SecretString::from).collect())
+        self.with_needles(needles)
     }
 
-    /// Returns a redactor that also masks these secrets.
-    pub fn with(&self, secrets: Vec<SecretString>) -> Redactor {
-        let more = Redactor::new(secrets).needles;
+    fn with_needles(&self, mut more: Vec<String>) -> Redactor {
+        more.sort();
+        more.dedup();
         if more.is_empty() {
             return self.clone();
         }
-        let Redactor { needles, finder, .. } =
-            Redactor::of_needles(more.iter().chain(&*self.needles).cloned().collect());
-        Redactor { needles, finder, ..self.clone() }
-    }
-
-    fn of_needles(needles: Vec<SecretString>) -> Redactor {
-        let size: usize = needles.iter().map(|needle| needle.expose_secret().len()).sum();
-        let is_joined = !needles.is_empty() && size <= MOST_JOINED;
-        let finder = is_joined.then(|| AhoCorasick::new(needles.iter().map(ExposeSecret::expose_secret)));
-        let finder = finder.and_then(Result::ok).map(Arc::new);
-        Redactor { needles: Arc::new(needles), finder, patterns: None, plain: None }
+        let is_joined = more.iter().map(String::len).sum::<usize>() <= MOST_JOINED;
+        let finder = is_joined.then(|| AhoCorasick::new(&more)).and_then(Result::ok).map(Arc::new);
+        let needles: Vec<SecretString> =
+            more.into_iter().map(SecretString::from).chain(self.needles.iter().cloned()).collect();
+        let known = if self.needles.is_empty() { Some(Vec::new()) } else { self.finders.clone() };
+        let finders = known.zip(finder).map(|(known, finder)| known.into_iter().chain([finder]).collect());
+        Redactor { needles: Arc::new(needles), finders, ..self.clone() }
     }
 
     /// Returns a redactor that masks what these patterns match too.
@@ -137,8 +170,11 @@ impl Redactor {
     }
 
     fn mask_needles<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let found: Vec<Range<usize>> = match &self.finder {
-            Some(finder) => finder.find_overlapping_iter(text).map(|found| found.range()).collect(),
+        let found: Vec<Range<usize>> = match &self.finders {
+            Some(finders) => {
+                let found = finders.iter().flat_map(|finder| finder.find_overlapping_iter(text));
+                found.map(|found| found.range()).collect()
+            }
             None => {
                 let needles = self.needles.iter().map(ExposeSecret::expose_secret);
                 needles.flat_map(|needle| text.match_indices(needle).map(|(at, _)| at..at + needle.len())).collect()
@@ -205,7 +241,10 @@ fn add_parts(value: &Value, depth: usize, needles: &mut Vec<String>) {
     match value {
         Value::String(text) => add_lines(text, SHORTEST_PART, needles),
         Value::Array(list) => list.iter().for_each(|value| add_parts(value, depth, needles)),
-        Value::Object(map) => map.values().for_each(|value| add_parts(value, depth, needles)),
+        Value::Object(map) => {
+            let secret = map.iter().filter(|(key, _)| !TELLING.contains(&key.as_str()));
+            secret.for_each(|(_, value)| add_parts(value, depth, needles));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -216,7 +255,8 @@ fn wrapped(line: &str) -> Vec<String> {
     let breaks = line.match_indices(char::is_whitespace).filter(|_| line.len() <= LONGEST_WRAPPED);
     let ends = breaks.flat_map(|(at, _)| [line[..at].trim_end(), line[at..].trim_start()]);
     let words = line.split_whitespace().filter(|word| word.len() < line.len());
-    ends.chain(words).filter(|part| part.len() >= SHORTEST_PART).map(str::to_owned).collect()
+    let is_common = |part: &str| part.len() < SHORTEST_WORD && part.bytes().all(|byte| byte.is_ascii_alphabetic());
+    ends.chain(words).filter(|part| part.len() >= SHORTEST_PART && !is_common(part)).map(str::to_owned).collect()
 }
 
 /// Returns the lines of a text in base64 that is broken into lines.

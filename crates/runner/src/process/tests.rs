@@ -322,9 +322,10 @@ fn masks_hide_what_they_match_except_totals() {
 
 #[test]
 fn texts_in_a_value_that_is_json_are_masked_alone() {
-    let json = r#"{"type": "account", "key": "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n", "list": [{"password": "hunter22-deep"}], "port": 5432}"#;
-    let redactor = secrets(&[json]);
+    let json = r#"{"type": "service_account", "key": "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n", "list": [{"password": "hunter22-deep"}], "port": 5432}"#;
+    let redactor = Redactor::default().with_parts(vec![SecretString::from(json)]);
     for (text, masked) in [
+        ("# google_service_account.app will be created", "# google_service_account.app will be created"),
         ("    \"MIIEvQIBADANBg\",", "    \"<redacted>\","),
         ("+ password = \"hunter22-deep\"", "+ password = \"<redacted>\""),
         ("the account has port 5432", "the account has port 5432"),
@@ -335,18 +336,22 @@ fn texts_in_a_value_that_is_json_are_masked_alone() {
 
 #[test]
 fn values_are_masked_where_programs_break_their_lines() {
-    let redactor = secrets(&["correct horse battery staple of many words"]);
+    let parts = |value: &str| Redactor::default().with_parts(vec![SecretString::from(value)]);
+    let redactor = parts("correct horse battery staple of many words");
     for text in ["correct horse battery", "staple of many words", "correct+horse+battery+staple+of+many+words"] {
         assert_eq!(redactor.redact(&format!("is {text}.")), "is <redacted>.");
     }
     assert_eq!(redactor.redact("words of many horses"), "words of many horses");
+    let pem = parts("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----\n");
+    assert_eq!(pem.redact("-----BEGIN PUBLIC KEY-----"), "-----BEGIN PUBLIC KEY-----");
+    assert_eq!(parts("open terraform now").redact("by terraform"), "by terraform");
     use base64::Engine;
     let value = "abcdefghij0123456789".repeat(8);
     let encoded = base64::prelude::BASE64_STANDARD.encode(&value);
     for columns in [64, 76] {
         let lines: Vec<&[u8]> = encoded.as_bytes().chunks(columns).collect();
         for line in &lines[..lines.len() - 1] {
-            assert_eq!(secrets(&[&value]).redact(std::str::from_utf8(line).unwrap()), "<redacted>");
+            assert_eq!(parts(&value).redact(std::str::from_utf8(line).unwrap()), "<redacted>");
         }
     }
 }

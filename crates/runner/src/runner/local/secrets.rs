@@ -39,7 +39,7 @@ impl JobSecrets {
 
     /// Returns them with a redactor that also masks what another one masks.
     pub(super) fn masked_like(self, other: &Redactor) -> JobSecrets {
-        let redactor = other.with(self.values.iter().map(|(_, value)| value.clone()).collect());
+        let redactor = other.with_parts(self.values.iter().map(|(_, value)| value.clone()).collect());
         JobSecrets { redactor, ..self }
     }
 
@@ -56,7 +56,8 @@ impl JobSecrets {
             json => json?,
         };
         let redactor = self.redactor.clone();
-        let reading = tokio::task::spawn_blocking(move || values_in(&json, &names).map(|values| redactor.with(values)));
+        let reading =
+            tokio::task::spawn_blocking(move || values_in(&json, &names).map(|values| redactor.with_parts(values)));
         let redactor = reading.await.ok().flatten().ok_or_else(|| {
             let error = "it does not tell the values of variables, which are masked in the output of steps".to_owned();
             stage.broken(StepProblem::Values { step: SHOW.to_owned(), error }, "")
@@ -132,7 +133,7 @@ impl Local {
                 ));
             }
         }
-        let redactor = redactor.with(values.iter().map(|(_, value)| value.clone()).collect());
+        let redactor = redactor.with_parts(values.iter().map(|(_, value)| value.clone()).collect());
         Ok(JobSecrets { values, redactor })
     }
 }
@@ -150,7 +151,10 @@ mod tests {
         let values = values_in(json, &names).unwrap();
         let told: Vec<&str> = values.iter().map(ExposeSecret::expose_secret).collect();
         assert_eq!(told, [r#"[{"key":"deep-value"}]"#, "123456", "hunter22"]);
-        assert_eq!(Redactor::new(values).redact("is deep-value of 123456"), "is <redacted> of <redacted>");
+        assert_eq!(
+            Redactor::default().with_parts(values).redact("is deep-value of 123456"),
+            "is <redacted> of <redacted>"
+        );
         assert!(values_in(b"{}", &names).unwrap().is_empty());
         assert!(values_in(b"no json", &names).is_none());
     }
