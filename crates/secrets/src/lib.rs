@@ -1,7 +1,7 @@
 //! Reads secrets of projects from their stores, by the identity of this process: its cloud account, or the variables that the clients of
 //! the stores read. A value is in memory only, and is read anew for each job.
 //!
-//! Each store has its file. [`http`] has the limits and repetitions of all of them.
+//! Each store has its file. The file `http` has the limits and repetitions of all of them.
 
 mod aws;
 mod azure;
