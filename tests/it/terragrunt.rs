@@ -108,7 +108,7 @@ fn an_applied_unit_drops_such_plans_of_other_pull_requests_and_tells_them() {
         ctx.say(&one, "atlantis apply").await.is("apply", "success");
         let told = ctx.next(&two).await;
         told.is_message("discarded")
-            .has("dir `live/vpc` · workspace `default` was applied in #1")
+            .has("#1 has applied dir `live/vpc` · workspace `default`")
             .has("`atlantis plan -d live/app`");
         ctx.until("the dropped plan's file goes", async || files() == 1).await;
         let said = ctx.say(&two, "atlantis apply -d live/app").await;

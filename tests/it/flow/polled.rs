@@ -194,11 +194,11 @@ async fn comments_that_cannot_be_listed_hide_nothing_else<H: Counting>(ctx: &Ctx
     host.forge(ctx).refuse_next("GET", &path, 400, usize::MAX).unwrap();
     host.push_to(ctx, one.number, PUSHED).await;
     one.succeeds("atlantis/plan").await;
+    one.next().await.is("plan", "success");
     assert_eq!(ctx.locks().await.len(), 1);
     host.close_one(ctx, one.number).await;
-    ctx.until("its lock is released", async || ctx.locks().await.is_empty()).await;
-    ctx.quiet().await;
-    one.pass_over();
+    one.next().await.is_message("cleanup");
+    assert!(ctx.locks().await.is_empty());
 }
 
 async fn what_was_said_while_it_was_closed_never_runs<H: Reopening>(ctx: &Ctx, host: &H) {
