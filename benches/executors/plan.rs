@@ -1,12 +1,11 @@
 //! Time of a plan at an executor against the same plan in the server, in turns, with a bucket that takes its time for each request.
 
-use crate::forge::Ground;
+use crate::forge::{Ground, planned};
 use crate::machine::median;
 use crate::place;
 use crate::report::Report;
-use anyhow::{Result, ensure};
-use std::time::{Duration, Instant};
-use tidelock_forge::{OpenOptions, Repo};
+use anyhow::Result;
+use std::time::Duration;
 use tidelock_storage_double::StorageDouble;
 
 /// Time of each request to the bucket.
@@ -27,7 +26,6 @@ workflows:
       steps:
         - run: 'echo planned > "$PLANFILE"; echo "Plan: 1 to add, 0 to change, 0 to destroy."'
 "#;
-const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     let (near, far) = (rounds(report, Duration::ZERO).await?, rounds(report, FAR).await?);
@@ -51,15 +49,16 @@ async fn rounds(report: &mut Report, delay: Duration) -> Result<Duration> {
     let _server = crate::start(&ground, &double, RULES, &[]).await?;
     // Mirrors are made, and the double was fast until now.
     for repo in [&local, &remote] {
-        planned(repo, "warm").await?;
+        planned(repo, "warm", "# warm\n").await?;
     }
     double.delay(delay, delay);
     let (mut here, mut there, mut requests) = (Vec::new(), Vec::new(), 0);
     for round in 0..ROUNDS {
         let branch = format!("round-{round}");
-        here.push(planned(&local, &branch).await?);
+        let text = format!("# {branch}\n");
+        here.push(planned(&local, &branch, &text).await?);
         let before = count(&double);
-        there.push(planned(&remote, &branch).await?);
+        there.push(planned(&remote, &branch, &text).await?);
         requests = count(&double) - before;
     }
     let differences = here.iter().zip(&there).map(|(here, there)| there.saturating_sub(*here)).collect();
@@ -76,18 +75,4 @@ async fn rounds(report: &mut Report, delay: Duration) -> Result<Duration> {
 
 fn count(double: &StorageDouble) -> u64 {
     double.counts().values().sum()
-}
-
-/// Opens a pull request, and returns the time until its plan's comment.
-async fn planned(repo: &Repo, branch: &str) -> Result<Duration> {
-    let text = format!("# {branch}\n");
-    let changes = [("main.tf", Some(text.as_str()))];
-    let began = Instant::now();
-    let pull = repo.open_pull(branch, "alice", "A change", &changes, OpenOptions::default()).await?;
-    let comment = pull.wait_for_comment(0, LIMIT).await?;
-    let took = began.elapsed();
-    ensure!(comment.body.contains("1 to add"), "not planned: {}", comment.body);
-    pull.close()?;
-    pull.wait_for_comment(1, LIMIT).await?;
-    Ok(took)
 }

@@ -1,12 +1,11 @@
 //! Time that features of `repos.yaml` add to a plan: the same plan in a repository with a feature and in one without any, in turns, with
 //! real Terraform.
 
-use crate::forge::Ground;
+use crate::forge::{Ground, planned};
 use crate::report::Report;
 use crate::server::Server;
-use anyhow::{Result, ensure};
-use std::time::{Duration, Instant};
-use tidelock_forge::{OpenOptions, Repo};
+use anyhow::Result;
+use tidelock_forge::Repo;
 
 /// Plans in each repository that are counted.
 const ROUNDS: usize = 25;
@@ -24,7 +23,6 @@ const GUARDS: (&str, &str) = (
     "guards",
     "guards: [{name: data, max_destroys: 0, protect: [\"google_sql_*\"], forbid: [external, provisioners]}]",
 );
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A repository and the times of its plans, in milliseconds.
 struct Measured {
@@ -50,13 +48,14 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     ground.forge.set_webhook(&format!("http://{}/events", server.address));
     for one in &measured {
         // It makes the mirror.
-        planned(&one.repo, "warm").await?;
+        planned(&one.repo, "warm", &code("warm")).await?;
     }
     for round in 0..ROUNDS {
         // Each repository is first in some rounds: what runs first finds the caches of the last round.
         for turn in 0..measured.len() {
             let one = (turn + round) % measured.len();
-            let took = planned(&measured[one].repo, &format!("round-{round}")).await?;
+            let branch = format!("round-{round}");
+            let took = planned(&measured[one].repo, &branch, &code(&branch)).await?;
             measured[one].times.push(took.as_secs_f64() * 1000.0);
         }
     }
@@ -84,18 +83,4 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn code(input: &str) -> String {
     format!("resource \"terraform_data\" \"this\" {{\n  input = \"{input}\"\n}}\n")
-}
-
-/// Opens a pull request, and returns the time until its plan's comment.
-async fn planned(repo: &Repo, branch: &str) -> Result<Duration> {
-    let text = code(branch);
-    let changes = [("main.tf", Some(text.as_str()))];
-    let began = Instant::now();
-    let pull = repo.open_pull(branch, "alice", "A change", &changes, OpenOptions::default()).await?;
-    let comment = pull.wait_for_comment(0, LIMIT).await?;
-    let took = began.elapsed();
-    ensure!(comment.body.contains("1 to add"), "not planned: {}", comment.body);
-    pull.close()?;
-    pull.wait_for_comment(1, LIMIT).await?;
-    Ok(took)
 }

@@ -1,11 +1,14 @@
 //! The forge, the stand-in for Terraform, and the server of a measure.
 
 use crate::server::Server;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidelock_forge::{Forge, ForgeOptions};
+use tidelock_forge::{Forge, ForgeOptions, OpenOptions, Repo};
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Prints what Terraform prints and writes the plan file, in about 3 ms.
 const TERRAFORM: &str = r#"#!/bin/sh
@@ -61,4 +64,16 @@ impl Ground {
         self.forge.set_webhook(&format!("http://{}/events", server.address));
         Ok(server)
     }
+}
+
+/// Opens a pull request with this text of `main.tf`, and returns the time until its plan's comment. Closes it again.
+pub(crate) async fn planned(repo: &Repo, branch: &str, text: &str) -> Result<Duration> {
+    let began = Instant::now();
+    let pull = repo.open_pull(branch, "alice", "A change", &[("main.tf", Some(text))], OpenOptions::default()).await?;
+    let comment = pull.wait_for_comment(0, LIMIT).await?;
+    let took = began.elapsed();
+    ensure!(comment.body.contains("1 to add"), "not planned: {}", comment.body);
+    pull.close()?;
+    pull.wait_for_comment(1, LIMIT).await?;
+    Ok(took)
 }
