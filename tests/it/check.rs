@@ -39,6 +39,28 @@ fn check_in(dir: &Path, args: &[&str], variables: &[(&str, &str)]) -> (Option<i3
     (done.status.code(), String::from_utf8(done.stdout).unwrap() + &String::from_utf8(done.stderr).unwrap())
 }
 
+/// A checkout without a file of its own, which is checked with files of the server.
+struct RulesStory(TempDir);
+
+impl RulesStory {
+    fn new() -> RulesStory {
+        let dir = story();
+        fs::remove_file(dir.path().join("atlantis.yaml")).unwrap();
+        RulesStory(dir)
+    }
+
+    fn root(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    /// Runs the check with this `repos.yaml`. Returns exit code and output.
+    fn check(&self, rules: &str, args: &[&str]) -> (Option<i32>, String) {
+        let repos = self.0.path().join("repos.yaml");
+        fs::write(&repos, rules).unwrap();
+        check(&[&["--repos-config", repos.to_str().unwrap(), self.root()], args].concat(), &[])
+    }
+}
+
 const REPO: &str = "--repo=github.com/acme/infra";
 
 /// Returns the only error, which has to name file, line, column and key.

@@ -1,18 +1,12 @@
 //! `secrets` and `masks` in `tidelock check`: references with their rules, and errors with their places.
 
-use super::{check, only_error, story};
+use super::{RulesStory, only_error};
 use insta::assert_snapshot;
-use std::fs;
 
 #[test]
 fn references_are_listed_with_their_rules_and_wrong_ones_are_errors_with_their_place() {
-    let dir = story();
-    let (repos, root) = (dir.path().join("repos.yaml"), dir.path().to_str().unwrap().to_owned());
-    fs::remove_file(dir.path().join("atlantis.yaml")).unwrap();
-    let checked = |text: &str, json: &[&str]| {
-        fs::write(&repos, text).unwrap();
-        check(&[&["--repos-config", repos.to_str().unwrap(), &root], json].concat(), &[])
-    };
+    let story = RulesStory::new();
+    let checked = |text: &str, args: &[&str]| story.check(text, args);
     let (code, text) = checked(
         "repos:\n- id: /.*/\n  masks: [xoxb-.+]\n  secrets:\n  - {env: {TF_VAR_a: 'vault:secret/data/read#a'}}\n  \
          - {stages: [apply], env: {TF_VAR_a: 'gcp:projects/p/secrets/write'}}\n  - {dirs: other, env: {B: 'vault:a/b#c'}}\n",
@@ -21,7 +15,7 @@ fn references_are_listed_with_their_rules_and_wrong_ones_are_errors_with_their_p
     assert_eq!(code, Some(0), "{text}");
     let of_keys = |line: &&str| line.contains("TF_VAR_") || line.contains("masks  ");
     let told: Vec<&str> = text.lines().filter(of_keys).map(str::trim).take(3).collect();
-    assert_snapshot!(told.join("\n").replace(&root, "DIR"), @"
+    assert_snapshot!(told.join("\n").replace(story.root(), "DIR"), @"
     secrets                      plan: TF_VAR_a from vault:secret/data/read#a   [DIR/repos.yaml line 4, entry 1, rule 1]
     secrets                      apply: TF_VAR_a from gcp:projects/p/secrets/write   [DIR/repos.yaml line 4, entry 1, rule 2]
     masks                        1 patterns   [DIR/repos.yaml line 3, entry 1]

@@ -101,6 +101,17 @@ async fn from_autoplan_to_close<H: Counting>(ctx: &Ctx, host: &H) {
     assert_eq!((one.count(), two.count()), (5, 2));
 }
 
+/// Reads the refusal of an apply and a plan, in any order. Returns the refusal once a further look has applied nothing.
+async fn refused_and_planned<H: Counting>(ctx: &Ctx, host: &H, one: &mut Reader<'_, H>, message: &str) -> Said {
+    let said = [one.next().await, one.next().await];
+    assert!(said.iter().any(|one| one.marker["command"] == "plan"), "{} {}", said[0].text, said[1].text);
+    let texts = format!("{} {}", said[0].text, said[1].text);
+    let refused = said.into_iter().find(|one| one.marker["message"] == message);
+    a_look(ctx, host).await;
+    assert_eq!(ctx.lines("applied"), 0);
+    refused.unwrap_or_else(|| panic!("no {message}: {texts}"))
+}
+
 /// Pull requests and comments of before the first look are known from then on.
 async fn nothing_of_before_the_first_look_runs<H: Counting>(ctx: &Ctx, host: &H) {
     ctx.server.stop().await;
@@ -135,11 +146,7 @@ async fn an_apply_of_before_a_push_is_refused<H: Counting>(ctx: &Ctx, host: &H) 
         host.push_to(ctx, one.number, PUSHED).await;
     })
     .await;
-    let said = [one.next().await, one.next().await];
-    assert!(said.iter().any(|one| one.marker["message"] == "superseded"), "{} {}", said[0].text, said[1].text);
-    assert!(said.iter().any(|one| one.marker["command"] == "plan"), "{} {}", said[0].text, said[1].text);
-    a_look(ctx, host).await;
-    assert_eq!(ctx.lines("applied"), 0);
+    refused_and_planned(ctx, host, &mut one, "superseded").await;
     ctx.next_second().await;
     one.say("atlantis apply").await.is("apply", "success");
     assert_eq!(ctx.lines("applied"), 1);
@@ -157,12 +164,8 @@ async fn an_apply_of_before_the_first_look_is_refused<H: Counting>(ctx: &Ctx, ho
     })
     .await;
     let mut one = opened.unwrap();
-    let said = [one.next().await, one.next().await];
-    let refused = said.iter().find(|one| one.marker["message"] == "interrupted").unwrap();
+    let refused = refused_and_planned(ctx, host, &mut one, "interrupted").await;
     refused.has("before the server saw commit").has("`atlantis apply`");
-    assert!(said.iter().any(|one| one.marker["command"] == "plan"), "{} {}", said[0].text, said[1].text);
-    a_look(ctx, host).await;
-    assert_eq!(ctx.lines("applied"), 0);
 }
 
 /// The list does not have it any more, and the host does not find it.
@@ -213,12 +216,8 @@ async fn what_was_said_while_it_was_closed_never_runs<H: Reopening>(ctx: &Ctx, h
         host.pull(ctx, one.number).reopen().unwrap();
     })
     .await;
-    let said = [one.next().await, one.next().await];
-    let refused = said.iter().find(|one| one.marker["message"] == "interrupted").unwrap();
+    let refused = refused_and_planned(ctx, host, &mut one, "interrupted").await;
     refused.has("before the server saw this pull request open").has("`atlantis apply`");
-    assert!(said.iter().any(|one| one.marker["command"] == "plan"), "{} {}", said[0].text, said[1].text);
-    a_look(ctx, host).await;
-    assert_eq!(ctx.lines("applied"), 0);
     ctx.next_second().await;
     one.say("atlantis apply").await.is("apply", "success");
     assert_eq!(ctx.lines("applied"), 1);
