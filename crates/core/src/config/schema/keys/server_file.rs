@@ -13,6 +13,12 @@ use crate::config::permissions::MAX_RULES;
 use crate::config::policies::MAX_SETS;
 use crate::config::secrets::{self, MAX_MASKS};
 
+/// Key of rules that are about some directories.
+const DIRS: Key = key("dirs", "Glob or globs of the projects' directories.")
+    .form(DIR_GLOB)
+    .items(1, MAX_GLOBS)
+    .by_default("all")
+    .example("prod/**");
 const ID: Form = Form { name: "name or regex", pattern: r"^(/[\s\S]*/|[^/][\s\S]*)$" };
 const FILE: Form = Form { name: "path", pattern: r"^[^/\\]" };
 const CONFTEST: Form =
@@ -232,12 +238,7 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "guard",
         keys: &[
             key("name", "Its name, for `--override`.").form(GUARD).required().beside("{max_destroys: 5}").example("few"),
-            key("dirs", "Glob or globs of the projects' directories.")
-                .form(DIR_GLOB)
-                .items(1, MAX_GLOBS)
-                .beside("{max_destroys: 5}")
-                .by_default("all")
-                .example("prod/**"),
+            DIRS.beside("{max_destroys: 5}"),
             key("max_destroys", "Most resources that a plan may destroy, with those that it replaces.")
                 .range(0, MAX_COUNT)
                 .by_default("no limit")
@@ -278,11 +279,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "secret_rule",
         keys: &[
-            key("dirs", "Glob or globs of the projects' directories.")
-                .form(DIR_GLOB)
-                .items(1, MAX_GLOBS)
-                .by_default("all")
-                .example("prod/**"),
+            DIRS,
             key("workspaces", "Globs of their workspaces.").form(WORKSPACE).items(1, MAX_GLOBS).by_default("all").example("[prod]"),
             key("stages", "Stages that get the variables: `plan` with policy checks and drift, `apply` with imports, `state rm` and `force-unlock`.")
                 .listed()
@@ -297,11 +294,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "executor_rule",
         keys: &[
-            key("dirs", "Glob or globs of the projects' directories.")
-                .form(DIR_GLOB)
-                .items(1, MAX_GLOBS)
-                .by_default("all")
-                .example("prod/**"),
+            DIRS,
             key("plan", "Executor of plans, policy checks and drift detection.").beside("{apply: local}").default("local").example("local"),
             key("apply", "Executor of applies, imports, `state rm` and `force-unlock`.").beside("{plan: local}").default("local").example("local"),
         ],
