@@ -3,7 +3,7 @@
 
 mod moves;
 
-use super::target::clip;
+use super::target::{clip, quoted};
 use super::{Facts, NoSchedule, configured, discover, names};
 use crate::config::global::RepoRules;
 use crate::config::paths::{clean, parent};
@@ -82,7 +82,7 @@ pub fn deletions(
     if gone.is_empty() {
         return Ok(found);
     }
-    let listed = base.repo_config.into_iter().flat_map(|config| &config.projects);
+    let listed = names::listed(base);
     let mut projects: Vec<ProjectConfig> = listed.filter(|one| gone.contains(one.id.dir.as_str())).cloned().collect();
     if discover::is_on(base) {
         let modified: Vec<String> = head.modified.iter().filter(|file| gone.contains(parent(file))).cloned().collect();
@@ -113,7 +113,7 @@ fn keep_together(found: &mut Deletions, head: &Facts<'_>, base: &Facts<'_>) {
         projects.retain(|project| kept.iter().all(|kept| kept.dir != project.id.dir));
         let is_kept = |user: &&ProjectConfig| kept.iter().any(|kept| kept.dir == user.id.dir);
         let user_of = |name: &String| {
-            let listed = base.repo_config.into_iter().flat_map(|config| &config.projects);
+            let listed = names::listed(base);
             listed.filter(is_kept).find(|user| user.depends_on.contains(name))
         };
         let held = projects.iter().find_map(|project| Some((project, user_of(project.id.name.as_ref()?)?)));
@@ -143,7 +143,7 @@ fn gone<'a>(emptied: &'a BTreeSet<String>, base: &dyn Tree) -> BTreeSet<&'a str>
 
 /// Returns true if the command names this project and asks for its destruction, which only a person does.
 fn is_asked(id: &ProjectId, command: &Command, head: &Facts<'_>) -> bool {
-    let mut listed = head.repo_config.into_iter().flat_map(|config| &config.projects);
+    let mut listed = names::listed(head);
     let is_named = id.name.as_ref().is_some_and(|name| command.target.projects.contains(name))
         && !listed.any(|other| other.id.name == id.name && other.id.dir != id.dir);
     let is_dir = command.target.dirs.iter().any(|dir| clean(dir) == id.dir);
@@ -223,7 +223,7 @@ impl DeletionSearch<'_> {
     /// Returns a project that the pull request leaves, and that depends on this one in the head's configuration.
     fn remaining_user(&self, project: &ProjectConfig) -> Option<String> {
         let name = project.id.name.as_ref()?;
-        let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
+        let mut listed = names::listed(self.head);
         let user = listed.find(|user| user.depends_on.contains(name) && has_terraform(self.head.tree, &user.id.dir));
         user.map(|user| user.id.label())
     }
@@ -232,7 +232,7 @@ impl DeletionSearch<'_> {
     fn unlisted_user(&self, project: &ProjectConfig) -> Option<String> {
         let name = project.id.name.as_ref()?;
         let is_listed = |dir: &str| {
-            let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
+            let mut listed = names::listed(self.head);
             listed.any(|other| other.id.dir == dir)
         };
         let is_there = |dir: &str| {
@@ -240,7 +240,7 @@ impl DeletionSearch<'_> {
             // A sparse tree has not all directories that the pull request leaves as they are.
             has_terraform(self.head.tree, dir) || (!is_touched && has_terraform(self.base.tree, dir))
         };
-        let mut users = self.base.repo_config.into_iter().flat_map(|config| &config.projects);
+        let mut users = names::listed(self.base);
         let user =
             users.find(|user| user.depends_on.contains(name) && !is_listed(&user.id.dir) && is_there(&user.id.dir))?;
         Some(format!("`{}` depends on it on the base branch, and stays", clip(&user.id.label())))
@@ -263,7 +263,7 @@ pub fn planned_deletions(ids: &[ProjectId], head: &Facts<'_>, base: &Facts<'_>) 
 
 fn kept_text(dir: &str, reason: &KeepReason, facts: &Facts<'_>) -> String {
     let (shown, executable) = (dir.replace('`', "'"), &facts.options.executable);
-    let quoted = shlex::try_quote(dir).map_or_else(|_| "DIR".into(), |dir| dir.replace('`', "'"));
+    let quoted = quoted(dir).replace('`', "'");
     let (because, next) = match reason {
         KeepReason::ByName(because) => {
             (because, format!("To plan its destruction nevertheless: `{executable} plan -d {quoted} -- -destroy`"))
@@ -285,7 +285,7 @@ fn destroying(project: ProjectConfig, head: &Facts<'_>, base: &Facts<'_>) -> Pro
             apply_requirements.push(*requirement);
         }
     }
-    let listed = base.repo_config.into_iter().flat_map(|config| &config.projects);
+    let listed = names::listed(base);
     let is_user = |other: &&ProjectConfig| project.id.name.as_ref().is_some_and(|name| other.depends_on.contains(name));
     ProjectConfig {
         apply_requirements,

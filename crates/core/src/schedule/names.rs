@@ -4,7 +4,8 @@ use super::Facts;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 
-fn listed<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a ProjectConfig> + use<'a> {
+/// Returns the projects that the repo config lists.
+pub(super) fn listed<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a ProjectConfig> + use<'a> {
     facts.repo_config.into_iter().flat_map(|config| &config.projects)
 }
 

@@ -261,7 +261,8 @@ pub(super) fn nearest_first<'a>(typed: &str, names: impl Iterator<Item = &'a str
     names
 }
 
-fn quoted(word: &str) -> String {
+/// Quotes a word of a command if needed.
+pub(super) fn quoted(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), |word| word.into_owned())
 }
 

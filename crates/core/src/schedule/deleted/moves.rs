@@ -1,6 +1,7 @@
 //! Signs that a deleted directory has moved: its state, or resources of it, may be needed elsewhere.
 
 use super::super::Facts;
+use super::super::names;
 use super::super::target::clip;
 use super::name_of;
 use crate::config::ProjectConfig;
@@ -90,7 +91,7 @@ impl<'a> MoveSearch<'a> {
     /// Returns the reason to keep a deleted project with this code; `None` if nothing suggests that it was moved.
     pub(super) fn reason(&self, project: &ProjectConfig, own: &DirectoryCode) -> Option<String> {
         let (id, dir) = (&project.id, project.id.dir.as_str());
-        let mut listed = self.head.repo_config.into_iter().flat_map(|config| &config.projects);
+        let mut listed = names::listed(self.head);
         if let Some(other) = listed.find(|other| id.name.is_some() && other.id.name == id.name && other.id.dir != dir) {
             return Some(format!("its name is that of `{}` now, so the state may be the same", clip(&other.id.dir)));
         }
@@ -118,7 +119,7 @@ impl<'a> MoveSearch<'a> {
                 return Some(format!("its resources may have moved to `{other}`, which has new `import` blocks"));
             }
         }
-        let mut listed = self.base.repo_config.into_iter().flat_map(|config| &config.projects);
+        let mut listed = names::listed(self.base);
         if listed.any(|listed| listed.id == *id) {
             return None;
         }
