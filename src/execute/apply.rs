@@ -15,7 +15,7 @@ use super::applicable_plans::ApplicablePlans;
 use super::command_run::{CommandRun, Ended, plan_limit};
 use super::context::Context;
 use super::current::Current;
-use super::groups::{Groups, Projects};
+use super::groups::{Groups, Projects, named};
 use super::job::{self, ExecutorSlot, JobLeft, JobRun, Ready};
 use super::not_run::NotRun;
 use super::plan::{remove_plan_files, wanted_lock};
@@ -45,9 +45,6 @@ use place::ApplyPlace;
 use stage::PlanToApply;
 use std::sync::{Mutex, PoisonError};
 use whole::{refuse, refused_as_a_whole};
-
-/// Maximum number of projects that a refusal names.
-const MAX_NAMED: usize = 5;
 
 pub(super) async fn run(ctx: &Context, work: &mut CommandRun) -> Result<Ended> {
     // Without hooks the run is recorded with its first job, so that Terraform waits for one commit only.
@@ -281,13 +278,11 @@ impl ApplyRun<'_> {
             return None;
         }
         let open = self.plans_to_apply.open_before_destroys(applied);
-        (!open.is_empty()).then(|| {
-            let labels: Vec<String> = open.iter().take(MAX_NAMED).map(|id| format!("`{}`", id.label())).collect();
+        named(open.into_iter()).map(|open| {
             let command = command_for(&self.ctx.rendering.executable, CommandName::Apply, &config.id, &[]);
             let because = format!(
-                "{} of this pull request must be applied first, and may still use what this destroys. To destroy it before: \
-                 `{command} --only`",
-                labels.join(", ")
+                "{open} of this pull request must be applied first, and may still use what this destroys. To destroy it before: \
+                 `{command} --only`"
             );
             Failure::Refused { reason: Reason::Dependency, because }
         })

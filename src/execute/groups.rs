@@ -126,14 +126,10 @@ impl Groups<'_> {
         if !config.deleted || work.command.name != CommandName::Apply {
             return None;
         }
-        let failed = outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
-        let refused = self.refused.outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
-        let mut before: Vec<String> = failed.chain(refused).map(|project| format!("`{}`", project.label())).collect();
-        before.truncate(MAX_NAMED);
-        (!before.is_empty()).then(|| {
+        let before = unsuccessful(outcomes).chain(unsuccessful(&self.refused.outcomes));
+        named(before).map(|before| {
             let because = format!(
-                "it would be destroyed after {}, which could not be applied and may still use it. So it was not run",
-                before.join(", ")
+                "it would be destroyed after {before}, which could not be applied and may still use it. So it was not run"
             );
             Failure::Refused { reason: Reason::Dependency, because }
         })
@@ -150,22 +146,28 @@ impl Groups<'_> {
         let on = self.schedule.dependencies.get(&config.id)?;
         // A plan in mode `strict` waits for a project that this person may not plan, as that may be planned or applied already.
         let waits = work.command.name == CommandName::Plan && matches!(config.repo_locks, LockMode::Strict(_));
-        let refused = self.refused.outcomes.iter().filter(|_| !waits);
-        let failed = outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project);
-        let refused = refused.filter(|outcome| !outcome.is_success()).map(Done::project);
-        let failed = failed.chain(refused).filter(|project| on.contains(project));
-        let mut failed: Vec<String> = failed.map(|project| format!("`{}`", project.label())).collect();
-        failed.truncate(MAX_NAMED);
-        (!failed.is_empty()).then(|| {
-            let because = format!("it depends on {}, which could not be {done}, so it was not run", failed.join(", "));
+        let refused: &[JobOutcome] = if waits { &[] } else { &self.refused.outcomes };
+        let failed = unsuccessful(outcomes).chain(unsuccessful(refused)).filter(|project| on.contains(*project));
+        named(failed).map(|failed| {
+            let because = format!("it depends on {failed}, which could not be {done}, so it was not run");
             Failure::Refused { reason: Reason::Dependency, because }
         })
     }
 }
 
 /// Maximum number of projects that a refusal names.
-const MAX_NAMED: usize = 5;
+pub(super) const MAX_NAMED: usize = 5;
 
 fn succeeded(outcomes: &[impl Done]) -> Vec<ProjectId> {
     outcomes.iter().filter(|outcome| outcome.is_success()).map(|outcome| outcome.project().clone()).collect()
+}
+
+fn unsuccessful<D: Done>(outcomes: &[D]) -> impl Iterator<Item = &ProjectId> {
+    outcomes.iter().filter(|outcome| !outcome.is_success()).map(Done::project)
+}
+
+/// Returns the first projects in words; `None` if there is none.
+pub(super) fn named<'p>(projects: impl Iterator<Item = &'p ProjectId>) -> Option<String> {
+    let labels: Vec<String> = projects.take(MAX_NAMED).map(|project| format!("`{}`", project.label())).collect();
+    (!labels.is_empty()).then(|| labels.join(", "))
 }

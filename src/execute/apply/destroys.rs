@@ -2,9 +2,9 @@
 
 use super::super::command_run::CommandRun;
 use super::super::context::Context;
+use super::super::groups::MAX_NAMED;
 use super::super::job;
 use super::super::permissions::RefusedProjects;
-use super::MAX_NAMED;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
